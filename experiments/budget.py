@@ -1,0 +1,140 @@
+"""Budgets: what a user grants (`90s`, `6h`, `2000steps`) and the exact number of steps it buys."""
+
+import dataclasses
+import math
+import re
+
+from models.errors import UserError
+
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """An amount of training: reference-system seconds, or a number of steps."""
+
+    amount: float
+    unit: str  # "seconds" or "steps"
+
+
+def parse_budget(text: str) -> Budget:
+    """Reads `90s`, `30min`, `6h` or `2000steps`; raises UserError on anything else."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", text.strip())
+    if not match:
+        raise UserError(f"--budget {text}: not a number with a unit; write 90s, 6h or 2000steps.")
+    amount, unit = float(match[1]), match[2]
+    if not unit:
+        raise UserError(
+            f"--budget {text}: the unit is missing; write {text}s, {text}h or {text}steps."
+        )
+    if unit in ("step", "steps"):
+        if amount < 1 or amount != int(amount):
+            raise UserError(f"--budget {text}: steps are whole and at least 1.")
+        return Budget(amount, "steps")
+    if unit not in _SECONDS:
+        raise UserError(f"--budget {text}: unknown unit {unit}; write s, min, h or steps.")
+    if amount <= 0:
+        raise UserError(f"--budget {text}: must be above 0.")
+    return Budget(amount * _SECONDS[unit], "seconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Steps of one compiled program, from one share of the budget to another."""
+
+    name: str
+    # Shares of the budget at which the stage starts and ends.
+    start: float
+    end: float
+    first_step: int
+    steps: int
+    # Reference-system seconds charged for each of its steps.
+    seconds_per_step: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The whole run, decided before its first step: which program runs at which step.
+
+    Progress and reference-system time (RST) are functions of the step alone, so that preemption
+    neither gives nor takes budget. Within a stage progress grows linearly; after the last step it
+    is exactly 1. RST = Σ over steps of the reference seconds of their program (Kaddour et al. 2023,
+    arXiv 2307.06440, section 2).
+    """
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def total_steps(self) -> int:
+        return sum(stage.steps for stage in self.stages)
+
+    def stage_at(self, step: int) -> Stage:
+        """The stage that runs step `step` (the last one for the step after the end)."""
+        for stage in self.stages:
+            if step < stage.first_step + stage.steps:
+                return stage
+        return self.stages[-1]
+
+    def progress(self, step: int) -> float:
+        """Share of the budget spent before step `step`, in [0, 1]."""
+        stage = self.stage_at(step)
+        share = (step - stage.first_step) / stage.steps
+        return stage.end if share == 1 else stage.start + (stage.end - stage.start) * share
+
+    def rst_s(self, step: int) -> float:
+        """Reference-system seconds spent before step `step`."""
+        done = 0.0
+        for stage in self.stages:
+            inside = min(max(step - stage.first_step, 0), stage.steps)
+            done += inside * stage.seconds_per_step
+        return done
+
+    def first_step_at(self, progress: float) -> int:
+        """The first step before which at least this share of the budget is spent."""
+        low, high = 0, self.total_steps
+        while low < high:
+            middle = (low + high) // 2
+            if self.progress(middle) >= progress:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+def make_plan(budget: Budget, stages: list[tuple[str, float, float]]) -> Plan:
+    """Turns a budget into exact step counts.
+
+    Args:
+      budget: reference-system seconds, or steps in all.
+      stages: (name, share of the budget at which it ends, reference seconds per step), in order;
+        the last share is 1.
+
+    A budget in seconds buys ⌊share · budget / seconds per step⌋ steps in each stage, as a loop does
+    that stops before it overspends. A budget in steps is shared out by the same shares of time.
+
+    Raises:
+      UserError: a stage would have no step.
+    """
+    seconds = budget.amount
+    if budget.unit == "steps":
+        start, seconds_per_average_step = 0.0, 0.0
+        for _, end, step_s in stages:
+            seconds_per_average_step += (end - start) / step_s
+            start = end
+        seconds = budget.amount / seconds_per_average_step
+    planned, start, first_step = [], 0.0, 0
+    for name, end, step_s in stages:
+        last = end == 1.0
+        if budget.unit == "steps" and last:
+            steps = int(budget.amount) - first_step
+        else:
+            # A hair of slack keeps 3 × 0.1 s within a budget of 0.3 s.
+            steps = math.floor((end - start) * seconds / step_s * (1 + 1e-12))
+        if steps < 1:
+            raise UserError(
+                f"budget of {seconds:.3g} s: no step fits into stage {name}, which takes "
+                f"{step_s:.3g} s a step; give at least {step_s / (end - start):.3g}s."
+            )
+        planned.append(Stage(name, start, end, first_step, steps, step_s))
+        start, first_step = end, first_step + steps
+    return Plan(tuple(planned))

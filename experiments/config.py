@@ -1,0 +1,169 @@
+"""What an experiment is: frozen dataclasses with a comment per field and checks across fields."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from experiments.budget import parse_budget
+from experiments.data.config import DataConfig
+from models.config import T5Config
+from models.errors import UserError, did_you_mean
+from sparsity.config import PruningConfig
+
+ModelConfig = T5Config
+
+SCALES = ("demo", "paper")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The optimiser and its learning rate, a function of progress (spent budget over budget)."""
+
+    # "adamw", or "adafactor" (T5's).
+    name: str = "adamw"
+    # Highest learning rate; with scale_by_rms it is relative to each parameter's root mean square.
+    peak_learning_rate: float = 1e-3
+    # Shape after the warm-up: "cosine", "linear", "rsqrt" or "constant".
+    schedule: str = "cosine"
+    # Share of the budget over which the learning rate rises linearly from 0 to its peak.
+    warmup_fraction: float = 0.1
+    # Learning rate at the end over the peak, for "cosine" and "linear".
+    final_learning_rate_ratio: float = 0.0
+    # AdamW's decay of the first moment.
+    beta1: float = 0.9
+    # AdamW's decay of the second moment.
+    beta2: float = 0.98
+    # AdamW adds it to the root of the second moment.
+    epsilon: float = 1e-8
+    # Decoupled weight decay, on matrices only, times the learning rate.
+    weight_decay: float = 0.0
+    # Gradients are scaled down to this global norm; 0 leaves them.
+    clip_norm: float = 1.0
+    # AdamW multiplies each tensor's update by max(1e-3, RMS(tensor)); AdaFactor always does.
+    scale_by_rms: bool = False
+    # AdaFactor keeps row and column means of the second moment; not with pruning.
+    factored: bool = True
+
+    def check(self) -> None:
+        _one_of("optimizer.name", self.name, ("adamw", "adafactor"))
+        _one_of("optimizer.schedule", self.schedule, ("cosine", "linear", "rsqrt", "constant"))
+        _in_range("optimizer.peak_learning_rate", self.peak_learning_rate, low=0, open_low=True)
+        _in_range("optimizer.warmup_fraction", self.warmup_fraction, low=0, high=1)
+        _in_range("optimizer.final_learning_rate_ratio", self.final_learning_rate_ratio, 0, 1)
+        _in_range("optimizer.beta1", self.beta1, low=0, high=1)
+        _in_range("optimizer.beta2", self.beta2, low=0, high=1)
+        _in_range("optimizer.epsilon", self.epsilon, low=0)
+        _in_range("optimizer.weight_decay", self.weight_decay, low=0)
+        _in_range("optimizer.clip_norm", self.clip_norm, low=0)
+        if self.schedule == "rsqrt" and self.warmup_fraction == 0:
+            raise UserError(
+                "optimizer.schedule=rsqrt needs a warm-up to start from: "
+                "optimizer.warmup_fraction is 0, T5 uses 10,000 steps of its budget."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How much work a step is, and what happens between steps."""
+
+    # Sequences (or images) per update.
+    batch_size: int
+    # Equal parts that a batch is cut into; gradients are accumulated over them.
+    microbatches: int = 1
+    # Steps between two lines of metrics.
+    log_every_steps: int = 10
+    # Evaluations, spread evenly over the budget, the last one at its end.
+    num_evaluations: int = 4
+    # Batches of validation data in one evaluation (all of them where there are fewer).
+    eval_batches: int = 16
+    # Checkpoints, spread evenly over the budget, the last one at its end.
+    num_checkpoints: int = 4
+    # Checkpoints kept in the run folder.
+    keep_checkpoints: int = 2
+    # Steps traced by the profiler for the step time, after the warm-up steps.
+    profile_steps: int = 20
+    # Steps at the start of a program that no measurement uses.
+    warmup_steps: int = 5
+
+    def check(self) -> None:
+        for field in dataclasses.fields(self):
+            _in_range(f"train.{field.name}", getattr(self, field.name), low=1)
+        if self.profile_steps < 2:
+            raise UserError(
+                f"train.profile_steps={self.profile_steps}: a step time needs at least 2 steps."
+            )
+        if self.batch_size % self.microbatches:
+            raise UserError(
+                f"train.microbatches={self.microbatches} does not divide "
+                f"train.batch_size={self.batch_size}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that decides what a run does; equal experiments give equal runs."""
+
+    # The name it is registered under.
+    name: str
+    # "demo": a 2-core CPU in under three minutes; "paper": the published size.
+    scale: str
+    # What is spent on training: "90s", "6h" (reference-system time) or "2000steps".
+    budget: str
+    # Decides initial parameters, order of the data and every other draw.
+    seed: int = 0
+    # The network.
+    model: ModelConfig
+    # Where tokens come from and how they become training examples.
+    data: DataConfig
+    # How parameters are updated.
+    optimizer: OptimizerConfig
+    # What is pruned and when; None trains densely.
+    pruning: PruningConfig | None = None
+    # Batch size, and what happens between steps.
+    train: TrainConfig
+
+    def check(self) -> None:
+        """Raises UserError where the parts do not fit each other, before anything compiles."""
+        _one_of("scale", self.scale, SCALES)
+        _in_range("seed", self.seed, low=0, high=2**31 - 1)
+        parse_budget(self.budget)
+        for part in (self.model, self.data, self.optimizer, self.pruning, self.train):
+            if part is not None:
+                part.check()
+        if isinstance(self.model, T5Config) and self.data.objective != "span_corruption":
+            raise UserError(
+                f"data.objective={self.data.objective}: T5 is trained on span_corruption."
+            )
+        if self.pruning and self.optimizer.name == "adafactor" and self.optimizer.factored:
+            raise UserError(
+                "optimizer.factored=true with pruning: row and column means would count pruned "
+                "weights. Set optimizer.factored=false."
+            )
+
+
+def to_json(config: Any) -> dict[str, Any]:
+    """The configuration as nested JSON objects."""
+    return dataclasses.asdict(config)
+
+
+def config_hash(experiment: Experiment) -> str:
+    """Eight hex digits over everything that the run folder's name does not already say."""
+    rest = to_json(dataclasses.replace(experiment, seed=0, budget=""))
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _one_of(path: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(
+            f"{path}={value}: not one of {', '.join(known)}.{did_you_mean(value, known)}"
+        )
+
+
+def _in_range(
+    path: str, value: float, low: float, high: float = float("inf"), open_low: bool = False
+) -> None:
+    if not (low < value if open_low else low <= value) or not value <= high:
+        bound = f"{'above' if open_low else 'at least'} {low}"
+        bound += "" if high == float("inf") else f" and at most {high}"
+        raise UserError(f"{path}={value}: must be {bound}.")

@@ -1,0 +1,96 @@
+"""What an experiment is trained on, as configuration."""
+
+import dataclasses
+from typing import Literal
+
+from models.errors import UserError, did_you_mean
+
+OBJECTIVES = ("span_corruption", "mlm", "image_classification")
+# T5's `<extra_id_0>` … `<extra_id_99>`, on top of every vocabulary (Raffel et al. 2020, 3.1.4).
+NUM_SENTINELS = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """One corpus, its vocabulary and the way in which examples are cut out of it."""
+
+    # What is asked of the model: span_corruption (T5), mlm (BERT) or image_classification (ViT).
+    objective: str = "span_corruption"
+    # Glob of the user's .txt, .jsonl, .jsonl.gz or .parquet files; empty: not from files.
+    files: str = ""
+    # TFDS set that is prepared already, such as c4/en or c4/en:3.1.0; empty: not from TFDS.
+    tfds_name: str = ""
+    # Folder of prepared TFDS sets; empty: TFDS's own default.
+    tfds_data_dir: str = ""
+    # TFDS split, or slice of one, that is trained on.
+    tfds_train_split: str = "train"
+    # TFDS split, or slice of one, that is validated on.
+    tfds_validation_split: str = "validation"
+    # Field of a record (.jsonl, .parquet, TFDS) that holds the text.
+    text_field: str = "text"
+    # Share of the documents that is kept for validation, by a hash of the document; not for TFDS.
+    validation_fraction: float = 0.05
+    # Pieces of the SentencePiece vocabulary that is trained here, without the 100 sentinels.
+    vocabulary_size: int = 4096
+    # SentencePiece .model to use instead of training one; empty: train.
+    vocabulary_file: str = ""
+    # Tokens of the training split at which preparing stops; 0: all.
+    max_train_tokens: int = 0
+    # Tokens of the validation split at which preparing stops; 0: all.
+    max_validation_tokens: int = 1_000_000
+    # Tokens of one example on the input side.
+    inputs_length: int = 512
+    # Tokens of one example on the target side; span_corruption only.
+    targets_length: int = 114
+    # Share of the tokens that span corruption removes.
+    noise_density: float = 0.15
+    # Mean tokens of a removed span.
+    mean_span_length: float = 3.0
+    # Share of the positions that mlm predicts.
+    mask_rate: float = 0.15
+
+    @property
+    def source(self) -> Literal["embedded", "files", "tfds", "digits"]:
+        """Where the examples come from: what was given, or what every machine has."""
+        if self.files:
+            return "files"
+        if self.tfds_name:
+            return "tfds"
+        return "digits" if self.objective == "image_classification" else "embedded"
+
+    def check(self) -> None:
+        """Raises UserError for values that no data set could be prepared with."""
+        if self.objective not in OBJECTIVES:
+            raise UserError(
+                f"data.objective={self.objective}: no such objective."
+                f"{did_you_mean(self.objective, OBJECTIVES)} One of {', '.join(OBJECTIVES)}."
+            )
+        if self.files and self.tfds_name:
+            raise UserError(
+                f"data.files={self.files} and data.tfds_name={self.tfds_name}: give one of the two."
+            )
+        if self.objective == "image_classification" and self.source != "digits":
+            raise UserError(
+                "data.objective=image_classification reads the embedded digits only; "
+                f"leave data.files and data.tfds_name empty, not {self.files or self.tfds_name}."
+            )
+        for name, low, high in (
+            ("validation_fraction", 0.0, 1.0),
+            ("noise_density", 0.0, 1.0),
+            ("mask_rate", 0.0, 1.0),
+        ):
+            if not low < getattr(self, name) < high:
+                raise UserError(f"data.{name}={getattr(self, name)}: must be above 0 and below 1.")
+        for name, least in (
+            ("vocabulary_size", 300),
+            ("max_train_tokens", 0),
+            ("max_validation_tokens", 0),
+            ("inputs_length", 8),
+            ("targets_length", 1),
+            ("mean_span_length", 1),
+        ):
+            if getattr(self, name) < least:
+                raise UserError(f"data.{name}={getattr(self, name)}: must be at least {least}.")
+        from experiments.data.objectives import objective_of  # which needs this file
+
+        objective_of(self)

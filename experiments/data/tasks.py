@@ -1,0 +1,174 @@
+"""SeqIO tasks: source, preprocessing, vocabulary and metric of a text corpus.
+
+Imports TensorFlow, so only the preparing step imports it.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import seqio
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from experiments.data.config import NUM_SENTINELS, DataConfig
+from experiments.data.documents import Report, file_documents, split_of
+from experiments.data.sources import matched_files, prepared_tfds
+from experiments.data.tfds_builders import embedded_builder
+from experiments.data.vocabulary import SAMPLE_BYTES
+from models.errors import UserError
+
+
+class TextSource:
+    """A SeqIO source of documents, with what SeqIO has no place for: progress and user errors."""
+
+    def __init__(
+        self,
+        source: seqio.DataSource,
+        text_field: str,
+        splits: dict[str, str],
+        total: Callable[[str], int],
+        unit: str,
+    ) -> None:
+        self.source = source
+        self.text_field = text_field
+        self.splits = splits  # ours → the source's
+        self.total = total
+        self.unit = unit
+        self.bytes_read = 0
+        self.user_error: UserError | None = None
+
+    def report(self, num_bytes: int) -> None:
+        """Counts bytes that were read, for progress."""
+        self.bytes_read += num_bytes
+
+
+def text_source(cfg: DataConfig, cache_dir: Path) -> TextSource:
+    """Returns the source that `cfg` names. Raises UserError if it is not there."""
+    if cfg.source == "files":
+        return _files_source(cfg)
+    if cfg.source == "tfds":
+        builder = prepared_tfds(cfg)
+        splits = {"train": cfg.tfds_train_split, "validation": cfg.tfds_validation_split}
+        for split in splits.values():
+            _check_split(builder, split, cfg)
+        return _tfds_source(builder, cfg.text_field, splits)
+    builder = embedded_builder(cfg, cache_dir)
+    return _tfds_source(builder, "text", {"train": "train", "validation": "validation"})
+
+
+def _check_split(builder: tfds.core.DatasetBuilder, split: str, cfg: DataConfig) -> None:
+    features = builder.info.features
+    if not isinstance(features.get(cfg.text_field), tfds.features.Text):
+        raise UserError(
+            f"data.text_field={cfg.text_field}: no text of {cfg.tfds_name} (has:"
+            f" {', '.join(features)})."
+        )
+    try:
+        builder.info.splits[split]
+    except (KeyError, ValueError):
+        raise UserError(
+            f"data.tfds_*_split={split}: no split of {cfg.tfds_name} (has:"
+            f" {', '.join(builder.info.splits)}, and slices such as train[:1%])."
+        ) from None
+
+
+def _tfds_source(
+    builder: tfds.core.DatasetBuilder, text_field: str, splits: dict[str, str]
+) -> TextSource:
+    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
+        del shuffle_files, seed  # the order of a corpus is fixed
+        if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
+            # TFDS has no tf.data reader for this format.
+            records = builder.as_data_source(split)
+            signature = {text_field: tf.TensorSpec((), tf.string)}
+            return tf.data.Dataset.from_generator(
+                lambda: ({text_field: record[text_field]} for record in records),
+                output_signature=signature,
+            )
+        return builder.as_dataset(split, shuffle_files=False)
+
+    source = seqio.FunctionDataSource(dataset, splits=tuple(splits.values()))
+    return TextSource(
+        source,
+        text_field,
+        splits,
+        lambda s: builder.info.splits[splits[s]].num_examples,
+        "documents",
+    )
+
+
+def _files_source(cfg: DataConfig) -> TextSource:
+    paths = matched_files(cfg.files)
+
+    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
+        del shuffle_files, seed  # the order of a corpus is fixed
+        signature = {cfg.text_field: tf.TensorSpec((), tf.string)}
+        return tf.data.Dataset.from_generator(
+            lambda: ({cfg.text_field: text} for text in documents(split)),
+            output_signature=signature,
+        )
+
+    def documents(split: str) -> Iterator[bytes]:
+        try:
+            yield from split_documents(cfg, paths, split, text.report)
+        except UserError as error:
+            text.user_error = error  # TensorFlow would only keep its text
+            raise
+
+    size = sum(path.stat().st_size for path in paths)
+    splits = {"train": "train", "validation": "validation"}
+    source = seqio.FunctionDataSource(dataset, splits=tuple(splits))
+    text = TextSource(source, cfg.text_field, splits, lambda _: size, "bytes")
+    return text
+
+
+def split_documents(
+    cfg: DataConfig, paths: Sequence[Path], split: str, report: Report
+) -> Iterator[bytes]:
+    """Yields the documents of the user's files that belong to a split."""
+    for path in paths:
+        for document in file_documents(path, cfg.text_field, report):
+            if split_of(document, cfg.validation_fraction) == split:
+                yield document
+
+
+def vocabulary_sample(cfg: DataConfig, text: TextSource) -> Iterator[bytes]:
+    """Yields training documents for the vocabulary: of each file its beginning, or the set's."""
+    if cfg.source != "files":
+        dataset = text.source.get_dataset(text.splits["train"], shuffle=False)
+        yield from (record[text.text_field] for record in dataset.as_numpy_iterator())
+        return
+    paths = matched_files(cfg.files)
+    most_files = 200
+    paths = paths[:: math.ceil(len(paths) / most_files)]
+    for path in paths:
+        taken = 0
+        for document in split_documents(cfg, [path], "train", lambda _: None):
+            yield document
+            taken += len(document)
+            if taken >= SAMPLE_BYTES / len(paths):
+                break
+
+
+def make_task(text: TextSource, model_file: Path) -> seqio.Task:
+    """Returns the task: a document's tokens, with eos after them, scored in bits per byte."""
+    vocabulary = seqio.SentencePieceVocabulary(str(model_file), extra_ids=NUM_SENTINELS)
+    return seqio.Task(
+        "kpd_text",
+        source=text.source,
+        preprocessors=[
+            functools.partial(seqio.preprocessors.rekey, key_map={"targets": text.text_field}),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={"targets": seqio.Feature(vocabulary, add_eos=True)},
+        metric_fns=[bits_per_byte],
+    )
+
+
+def bits_per_byte(targets: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
+    """Returns −Σ log p / (ln 2 · Σ UTF-8 bytes) of texts whose log-likelihoods are `scores`."""
+    num_bytes = sum(len(text.encode()) for text in targets)
+    return {"bits_per_byte": -sum(scores) / (math.log(2) * num_bytes)}

@@ -1,0 +1,74 @@
+"""An experiment's programs, compiled ahead of time for its shapes."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from experiments.config import Experiment
+from experiments.data.cache import default_cache_dir
+from experiments.data.objectives import batch_spec
+from experiments.evaluate import EvalStep
+from experiments.optim import make_optimizer
+from experiments.step import Batch, State, Sums, init_state, make_eval_step, make_train_step
+from models.api import Model, build
+
+# (state, batch, progress before the step, progress after it) → (state, sums)
+TrainStep = Callable[[State, Batch, np.float32, np.float32], tuple[State, Sums]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What an experiment computes: its compiled training step, and what it takes to start it."""
+
+    model: Model
+    optimizer: optax.GradientTransformationExtraArgs
+    train_step: TrainStep
+    eval_step: EvalStep
+    # ShapeDtypeStructs of the state that a step takes and gives back.
+    state_shapes: Any
+    # Wall seconds from Python to the compiled training step.
+    compile_s: float
+
+    def init_state(self, seed: int) -> State:
+        """The state before the first step."""
+        return jax.jit(lambda: init_state(self.model, self.optimizer, seed))()
+
+
+def compile_program(experiment: Experiment) -> Program:
+    """Builds model, optimiser and steps of an experiment and compiles the training step."""
+    begun = time.perf_counter()
+    model = build(experiment.model)
+    optimizer = make_optimizer(experiment.optimizer, experiment.pruning, experiment.seed)
+    train_step = make_train_step(
+        model, optimizer, experiment.pruning, experiment.train.microbatches
+    )
+    state_shapes = jax.eval_shape(lambda: init_state(model, optimizer, 0))
+    batch_shapes = {
+        name: jax.ShapeDtypeStruct(shape, dtype)
+        for name, (shape, dtype) in batch_spec(experiment.data, experiment.train.batch_size).items()
+    }
+    scalar = jax.ShapeDtypeStruct((), np.float32)
+    compiled = (
+        jax.jit(train_step, donate_argnums=0)
+        .lower(state_shapes, batch_shapes, scalar, scalar)
+        .compile()
+    )
+    return Program(
+        model=model,
+        optimizer=optimizer,
+        train_step=compiled,
+        eval_step=jax.jit(make_eval_step(model, experiment.pruning)),
+        state_shapes=state_shapes,
+        compile_s=time.perf_counter() - begun,
+    )
+
+
+def enable_compilation_cache() -> None:
+    """Keeps compiled programs on disk, so that a second start compiles nothing."""
+    jax.config.update("jax_compilation_cache_dir", str(default_cache_dir() / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -1,0 +1,104 @@
+"""The table at the end of a run: every figure with what it was measured on."""
+
+import pathlib
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_summary(console: Console, summary: dict[str, Any], folder: pathlib.Path) -> None:
+    """Prints the figures of summary.json that a reader asks for first."""
+    table = Table(title=f"{summary['exp']}, {summary['scale']} scale, seed {summary['seed']}")
+    table.add_column("figure", style="bold")
+    table.add_column("value", justify="right")
+    table.add_column("how it was found", overflow="fold")
+    for row in rows(summary):
+        table.add_row(*row)
+    console.print(table, soft_wrap=False)
+    console.print(f"Files: {folder}", markup=False)
+
+
+def rows(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(figure, value, how it was found) for every line of the table."""
+    final, params, flops = summary["final"], summary["params"], summary["flops"]
+    step, seconds = summary["step_time_s"], summary["seconds"]
+    batches = f"{summary['validation']['examples']:,} fixed validation examples"
+    found = [
+        ("validation loss", f"{final['nll']:.4f}", f"nats per target token, {batches}"),
+    ]
+    unigram = summary["validation"]["unigram_nll"]
+    found.append(
+        ("  unigram model", f"{unigram:.4f}", "frequencies of targets alone, same targets")
+    )
+    if "bits_per_byte" in final:
+        found.append(("bits per byte", f"{final['bits_per_byte']:.4f}", "over the masked-out text"))
+    if sparsity := summary["sparsity"]:
+        found += _sparsity_rows(sparsity)
+    embedding = f"{params['embedding']:,} of them in embeddings and logits"
+    found += [
+        ("parameters", f"{params['total']:,}", embedding),
+        ("  not zero", f"{params['nonzero']:,}", "weights that a mask keeps, or that have none"),
+        ("training FLOPs", f"{flops['dense']:.3e}", "zeros computed, as this device does"),
+        ("  ideal", f"{flops['ideal']:.3e}", "zeros skipped, over the actual schedule"),
+    ]
+    if step is None:
+        found.append(("step time", "n/a", "the run is shorter than the profiler's window"))
+    else:
+        if step["xprof"] is not None:
+            found.append(("step time, XProf", f"{1e3 * step['xprof']:.2f} ms", step["note"]))
+        found.append(("step time, wall", f"{1e3 * step['wall']:.2f} ms", _disagreement(step)))
+    found += [
+        ("steps", f"{summary['steps']:,}", f"planned from {summary['planned_from']['how']}"),
+        (
+            "time charged",
+            f"{summary['rst_s']:.1f} s",
+            f"of {summary['budget']}, in seconds of {_reference(summary)}",
+        ),
+        ("wall time", f"{summary['wall_s']:.1f} s", _accounts(seconds)),
+        (
+            "input wait",
+            f"{100 * summary['input_wait_share']:.2f} %",
+            "of the training time, spent waiting for batches",
+        ),
+    ]
+    return found
+
+
+def _sparsity_rows(sparsity: dict[str, Any]) -> list[tuple[str, str, str]]:
+    by_path = sparsity["by_path"]
+
+    def extreme(path: str) -> tuple[str, str]:
+        asked = by_path[path]["asked"]
+        aim = "under the global threshold" if asked is None else f"asked {100 * asked:.2f} %"
+        return f"{100 * by_path[path]['reached']:.2f} %", f"{path}, {aim}"
+
+    return [
+        (
+            "sparsity reached",
+            f"{100 * sparsity['overall']:.2f} %",
+            f"of all prunable weights; asked {100 * sparsity['target']:.2f} %",
+        ),
+        ("  lowest", *extreme(sparsity["lowest"])),
+        ("  highest", *extreme(sparsity["highest"])),
+        ("  off target", f"{sparsity['off_by']}", "weights, in the layer furthest from its target"),
+    ]
+
+
+def _disagreement(step: dict[str, Any]) -> str:
+    if step["xprof"] is None:
+        return step["note"]
+    percent = 100 * (step["xprof"] / step["wall"] - 1)
+    text = f"synchronised clock over the same steps; XProf says {percent:+.1f} %"
+    if abs(percent) > 5:
+        text += ": more than 5 % apart, so the machine was busy with something else"
+    return text
+
+
+def _reference(summary: dict[str, Any]) -> str:
+    device = summary["device"]["kind"]
+    return f"{device} (reference {summary['reference']}, ratio {summary['ratio']:g})"
+
+
+def _accounts(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {spent:.1f}" for name, spent in seconds.items() if spent >= 0.05)

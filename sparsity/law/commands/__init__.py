@@ -1,0 +1,1 @@
+"""One file a command of `python -m sparsity.scaling_law`: its arguments, its result, its table."""
