@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from jax.sharding import NamedSharding, PartitionSpec
 
 from models.errors import UserError
+from sparsity.plan import named_leaves
 
 Flat = dict[str, jax.Array]
 
@@ -82,11 +84,12 @@ class Checkpoints:
         return None
 
     def _restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
-        abstract = jax.eval_shape(_pack, abstract_state)
-        placement = jax.tree.leaves(abstract_state)[0].sharding
+        likes = dict(named_leaves(abstract_state))
         abstract = {
-            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or placement)
-            for name, leaf in abstract.items()
+            name: jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=_placement(leaf, likes[name])
+            )
+            for name, leaf in jax.eval_shape(_pack, abstract_state).items()
         }
         restored = self._manager.restore(
             step,
@@ -122,11 +125,6 @@ class Checkpoints:
             ) from error
 
 
-def _flatten(state: Any) -> dict[str, Any]:
-    paths, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in paths}
-
-
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
@@ -141,18 +139,26 @@ def _pack(state: Any) -> Flat:
             return jnp.packbits(leaf, axis=-1)
         return leaf
 
-    return {name: one(leaf) for name, leaf in _flatten(state).items()}
+    return {name: one(leaf) for name, leaf in named_leaves(state)}
+
+
+def _placement(stored: Any, like: Any) -> Any:
+    """Where to read an array to: its place in the state, or whole to every device if packed."""
+    if stored.shape != like.shape and isinstance(like.sharding, NamedSharding):
+        return NamedSharding(like.sharding.mesh, PartitionSpec())
+    return like.sharding
 
 
 def _unpack(flat: Flat, abstract_state: Any) -> Any:
     def one(name: str, like: Any) -> jax.Array:
+        leaf = flat[name]
         if _is_key(like):
-            return jax.random.wrap_key_data(flat[name])
-        if like.dtype == jnp.bool_:
-            return jnp.unpackbits(flat[name], axis=-1, count=like.shape[-1]).astype(bool)
-        return flat[name]
+            leaf = jax.random.wrap_key_data(leaf)
+        elif like.dtype == jnp.bool_:
+            leaf = jnp.unpackbits(leaf, axis=-1, count=like.shape[-1]).astype(bool)
+        return jax.device_put(leaf, like.sharding)
 
-    leaves = [one(name, like) for name, like in _flatten(abstract_state).items()]
+    leaves = [one(name, like) for name, like in named_leaves(abstract_state)]
     return jax.tree.unflatten(jax.tree.structure(abstract_state), leaves)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import psutil
 
 # What a run's time is spent on; "train" alone is paid from the budget.
 ACCOUNTS = ("start", "prepare", "compile", "measure", "train", "evaluate", "checkpoint", "profile")
@@ -16,6 +17,8 @@ class Clock:
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(ACCOUNTS, 0.0)
+        # Python and its imports belong to the start.
+        self._seconds["start"] = max(time.time() - psutil.Process().create_time(), 0.0)
         self._account = "start"
         self._since = time.perf_counter()
 

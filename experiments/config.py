@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from experiments.budget import parse_budget
-from experiments.data.config import DataConfig
-from models.config import T5Config
+from experiments.data.config import NUM_SENTINELS, DataConfig
+from models.config import BertConfig, MeshConfig, T5Config, ViTConfig
 from models.errors import UserError, did_you_mean
 from sparsity.config import PruningConfig
 
-ModelConfig = T5Config
+ModelConfig = T5Config | BertConfig | ViTConfig
 
 SCALES = ("demo", "paper")
 
@@ -26,8 +26,10 @@ class OptimizerConfig:
     peak_learning_rate: float = 1e-3
     # Shape after the warm-up: "cosine", "linear", "rsqrt" or "constant".
     schedule: str = "cosine"
-    # Share of the budget over which the learning rate rises linearly from 0 to its peak.
+    # Share of the budget over which the learning rate rises linearly to its peak.
     warmup_fraction: float = 0.1
+    # Learning rate at the very start over the peak.
+    initial_learning_rate_ratio: float = 0.0
     # Learning rate at the end over the peak, for "cosine" and "linear".
     final_learning_rate_ratio: float = 0.0
     # AdamW's decay of the first moment.
@@ -50,6 +52,7 @@ class OptimizerConfig:
         _one_of("optimizer.schedule", self.schedule, ("cosine", "linear", "rsqrt", "constant"))
         _in_range("optimizer.peak_learning_rate", self.peak_learning_rate, low=0, open_low=True)
         _in_range("optimizer.warmup_fraction", self.warmup_fraction, low=0, high=1)
+        _in_range("optimizer.initial_learning_rate_ratio", self.initial_learning_rate_ratio, 0, 1)
         _in_range("optimizer.final_learning_rate_ratio", self.final_learning_rate_ratio, 0, 1)
         _in_range("optimizer.beta1", self.beta1, low=0, high=1)
         _in_range("optimizer.beta2", self.beta2, low=0, high=1)
@@ -122,24 +125,60 @@ class Experiment:
     pruning: PruningConfig | None = None
     # Batch size, and what happens between steps.
     train: TrainConfig
+    # How the devices share the work; all of them, each with its part of the batch, by default.
+    mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
 
     def check(self) -> None:
         """Raises UserError where the parts do not fit each other, before anything compiles."""
         _one_of("scale", self.scale, SCALES)
         _in_range("seed", self.seed, low=0, high=2**31 - 1)
         parse_budget(self.budget)
-        for part in (self.model, self.data, self.optimizer, self.pruning, self.train):
-            if part is not None:
-                part.check()
-        if isinstance(self.model, T5Config) and self.data.objective != "span_corruption":
-            raise UserError(
-                f"data.objective={self.data.objective}: T5 is trained on span_corruption."
-            )
+        for part in (self.data, self.optimizer, self.train):
+            part.check()
+        # The rooms below do not know under which name they are part of an experiment.
+        for name in ("model", "pruning", "mesh"):
+            try:
+                if getattr(self, name) is not None:
+                    getattr(self, name).check()
+            except UserError as error:
+                raise UserError(f"{name}.{error}") from None
+        self._check_model_fits_data()
         if self.pruning and self.optimizer.name == "adafactor" and self.optimizer.factored:
             raise UserError(
                 "optimizer.factored=true with pruning: row and column means would count pruned "
                 "weights. Set optimizer.factored=false."
             )
+
+    def _check_model_fits_data(self) -> None:
+        model = self.model
+        family, objective = _OBJECTIVES[type(model)]
+        if self.data.objective != objective:
+            raise UserError(
+                f"data.objective={self.data.objective}: {family} is trained on {objective}."
+            )
+        if isinstance(model, ViTConfig):
+            return
+        # Imported here, since reading configurations must stay quick.
+        from experiments.data.vocabulary import vocab_size
+
+        if model.vocab_size < vocab_size(self.data):
+            raise UserError(
+                f"model.vocab_size={model.vocab_size}: the data has {vocab_size(self.data)} "
+                f"tokens, {NUM_SENTINELS} sentinels among them; set at least that."
+            )
+        if isinstance(model, BertConfig) and model.max_length < self.data.inputs_length:
+            raise UserError(
+                f"model.max_length={model.max_length}: data.inputs_length is "
+                f"{self.data.inputs_length}; set at least that."
+            )
+
+
+# Which objective each family is trained on.
+_OBJECTIVES = {
+    T5Config: ("T5", "span_corruption"),
+    BertConfig: ("BERT", "mlm"),
+    ViTConfig: ("ViT", "image_classification"),
+}
 
 
 def to_json(config: Any) -> dict[str, Any]:

@@ -22,7 +22,8 @@ def learning_rate(cfg: OptimizerConfig, progress: jax.Array) -> jax.Array:
     "rsqrt" is peak · √(warm-up / progress), T5's schedule (Raffel et al. 2020, section 3.1.2).
     """
     warmup = cfg.warmup_fraction
-    rising = progress / warmup if warmup > 0 else jnp.ones_like(progress)
+    low = cfg.initial_learning_rate_ratio
+    rising = low + (1 - low) * progress / warmup if warmup > 0 else jnp.ones_like(progress)
     after = (progress - warmup) / (1 - warmup) if warmup < 1 else jnp.zeros_like(progress)
     floor = cfg.final_learning_rate_ratio
     falling = {

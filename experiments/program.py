@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from experiments.evaluate import EvalStep
 from experiments.optim import make_optimizer
 from experiments.step import Batch, State, Sums, init_state, make_eval_step, make_train_step
 from models.api import Model, build
+from models.mesh import batch_sharding, check_batch_size, make_mesh, on_mesh
+from models.sharding import shard_like, shard_params
 
 # (state, batch, progress before the step, progress after it) → (state, sums)
 TrainStep = Callable[[State, Batch, np.float32, np.float32], tuple[State, Sums]]
@@ -29,14 +32,12 @@ class Program:
     optimizer: optax.GradientTransformationExtraArgs
     train_step: TrainStep
     eval_step: EvalStep
-    # ShapeDtypeStructs of the state that a step takes and gives back.
+    # (seed) → the state before the first step.
+    init_state: Callable[[int], State]
+    # ShapeDtypeStructs, with shardings, of the state that a step takes and gives back.
     state_shapes: Any
     # Wall seconds from Python to the compiled training step.
     compile_s: float
-
-    def init_state(self, seed: int) -> State:
-        """The state before the first step."""
-        return jax.jit(lambda: init_state(self.model, self.optimizer, seed))()
 
 
 def compile_program(experiment: Experiment) -> Program:
@@ -44,25 +45,33 @@ def compile_program(experiment: Experiment) -> Program:
     begun = time.perf_counter()
     model = build(experiment.model)
     optimizer = make_optimizer(experiment.optimizer, experiment.pruning, experiment.seed)
-    train_step = make_train_step(
-        model, optimizer, experiment.pruning, experiment.train.microbatches
-    )
-    state_shapes = jax.eval_shape(lambda: init_state(model, optimizer, 0))
+    mesh = make_mesh(experiment.mesh)
+    check_batch_size(mesh, experiment.train.batch_size // experiment.train.microbatches)
+    init = partial(init_state, model, optimizer)
+    state_shapes = jax.eval_shape(init, 0)
+    params = shard_params(state_shapes["params"], mesh)
+    state_shapes = shard_like(params, state_shapes, mesh)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes)
     batch_shapes = {
-        name: jax.ShapeDtypeStruct(shape, dtype)
+        name: jax.ShapeDtypeStruct(shape, dtype, sharding=batch_sharding(mesh))
         for name, (shape, dtype) in batch_spec(experiment.data, experiment.train.batch_size).items()
     }
     scalar = jax.ShapeDtypeStruct((), np.float32)
+    train_step = make_train_step(
+        model, optimizer, experiment.pruning, experiment.train.microbatches
+    )
     compiled = (
-        jax.jit(train_step, donate_argnums=0)
+        jax.jit(on_mesh(train_step, mesh), out_shardings=(shardings, None), donate_argnums=0)
         .lower(state_shapes, batch_shapes, scalar, scalar)
         .compile()
     )
+    eval_step = on_mesh(make_eval_step(model, experiment.pruning), mesh)
     return Program(
         model=model,
         optimizer=optimizer,
         train_step=compiled,
-        eval_step=jax.jit(make_eval_step(model, experiment.pruning)),
+        eval_step=jax.jit(eval_step, in_shardings=(shardings, batch_sharding(mesh))),
+        init_state=jax.jit(init, out_shardings=shardings),
         state_shapes=state_shapes,
         compile_s=time.perf_counter() - begun,
     )

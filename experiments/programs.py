@@ -22,7 +22,7 @@ from experiments.data.batches import Batches
 from experiments.device import Device
 from experiments.program import Program, compile_program
 from experiments.run_folder import read_json, write_json
-from experiments.window import StepTime, time_steps
+from experiments.window import time_steps
 
 # A program's time is taken from about this many seconds of steps, within these numbers of steps.
 _MEASURE_S = 3.0
@@ -68,7 +68,15 @@ def program_description(experiment: Experiment) -> dict[str, Any]:
             optimizer.clip_norm > 0,
             optimizer.weight_decay > 0,
         ],
-        "pruning": pruning and [pruning.rule, pruning.pattern, pruning.distribution],
+        "pruning": pruning
+        and [
+            pruning.rule,
+            pruning.pattern,
+            pruning.distribution,
+            pruning.update_every_steps,
+            pruning.start_fraction,
+            pruning.end_fraction,
+        ],
     }
 
 
@@ -123,26 +131,19 @@ def seconds_per_step(
     with profile.locked():
         if known := profile.get(experiment):
             return known
-        run_step = _run_step(program, experiment, batches)
         if experiment.pruning is None:
-            _, measured = measure_program(run_step, program.init_state(0))
+            measured = measure_program(program, experiment, batches)
         else:
             base = dataclasses.replace(experiment, pruning=None)
             base_program = compile_program(base)
-            base_step = _run_step(base_program, base, batches)
-            base_state, base_time = base_program.init_state(0), profile.get(base)
+            base_time = profile.get(base)
             if base_time is None:
-                base_state, base_time = measure_program(base_step, base_state)
+                base_time = measure_program(base_program, base, batches)
                 profile.put(base, base_time)
+            ratio, update = compare_programs(base, base_program, experiment, program, batches)
             window = experiment.pruning.end_fraction - experiment.pruning.start_fraction
-            measured = measure_against(
-                base_time,
-                base_step,
-                base_state,
-                run_step,
-                program.init_state(0),
-                updates_per_step=window / experiment.pruning.update_every_steps,
-            )
+            updates_per_step = window / experiment.pruning.update_every_steps
+            measured = _charge(base_time, ratio, update, updates_per_step)
         profile.put(experiment, measured)
         return measured
 
@@ -158,67 +159,82 @@ def _run_step(program: Program, experiment: Experiment, batches: Batches) -> Run
     return run_step
 
 
-def measure_program(run_step: RunStep, state: Any) -> tuple[Any, ProgramTime]:
-    """Times a compiled program by an XProf trace of a warm window; returns the state too."""
+def measure_program(program: Program, experiment: Experiment, batches: Batches) -> ProgramTime:
+    """Times a compiled program by an XProf trace of a warm window of steps."""
+    run_step, state = _run_step(program, experiment, batches), program.init_state(0)
     state = jax.block_until_ready(run_step(state, 0, False))
-    begun = time.perf_counter()
-    state = jax.block_until_ready(run_step(state, 1, False))
-    once = time.perf_counter() - begun
+    state, once_s = _timed(run_step, state, 1, False)
     low, high = _MEASURE_STEPS
-    steps = min(max(math.ceil(_MEASURE_S / once), low), high)
+    steps = min(max(math.ceil(_MEASURE_S / once_s), low), high)
     with tempfile.TemporaryDirectory(prefix="kpd-trace-") as folder:
-        state, timed = time_steps(
+        _, timed = time_steps(
             lambda state, index: run_step(state, index, False),
             state,
             steps,
             _WARMUP_STEPS,
             pathlib.Path(folder),
         )
-    return state, _program_time(timed)
-
-
-def _program_time(timed: StepTime) -> ProgramTime:
     how = timed.note if timed.xprof is not None else f"wall clock over {timed.steps} steps"
     return ProgramTime(timed.best, timed.relative_spread or 0.0, how)
 
 
-def measure_against(
-    base: ProgramTime,
-    base_step: RunStep,
-    base_state: Any,
-    step: RunStep,
-    state: Any,
-    updates_per_step: float,
-) -> ProgramTime:
-    """Times a program as a multiple of the one it is built on, in interleaved pairs of steps.
+@dataclasses.dataclass(frozen=True)
+class Median:
+    """A median with its 95 % bootstrap interval."""
 
-    Separate measurements differ by more than what pruning costs, and runs to be compared would
-    then differ in steps by noise. So the ratio of paired steps counts, and where its 95 % interval
-    holds 1 the program is charged like its base. Steps that update masks are timed apart and
-    spread over `updates_per_step`.
+    median: float
+    low: float
+    high: float
+
+
+def compare_programs(
+    base: Experiment,
+    base_program: Program,
+    experiment: Experiment,
+    program: Program,
+    batches: Batches,
+    pairs: int = _PAIRS,
+) -> tuple[Median, Median]:
+    """Times a pruned program against its dense one in interleaved steps.
+
+    Returns the ratio of an ordinary step to a dense step, and what a step that chooses masks takes
+    longer than an ordinary one, in dense steps.
     """
+    base_step = _run_step(base_program, base, batches)
+    step = _run_step(program, experiment, batches)
+    base_state, state = base_program.init_state(0), program.init_state(0)
     for _ in range(2):
         base_state = base_step(base_state, 0, False)
-        state = step(state, 0, False)
-    state = step(state, 0, True)
+        state = step(step(state, 0, False), 0, True)
     jax.block_until_ready((base_state, state))
     ratios, extras = [], []
-    for index in range(_PAIRS):
+    for index in range(pairs):
         base_state, base_s = _timed(base_step, base_state, index, False)
         state, step_s = _timed(step, state, index, False)
         state, update_s = _timed(step, state, index, True)
         ratios.append(step_s / base_s)
         extras.append((update_s - step_s) / base_s)
-    low, high = median_interval(ratios)
-    ratio = 1.0 if low <= 1.0 <= high else statistics.median(ratios)
-    extra_low, extra_high = median_interval(extras)
-    extra = 0.0 if extra_low <= 0.0 <= extra_high else max(statistics.median(extras), 0.0)
+    return _median(ratios), _median(extras)
+
+
+def _charge(
+    base: ProgramTime, ratio: Median, extra: Median, updates_per_step: float
+) -> ProgramTime:
+    """Seconds of a program as a multiple of those of its base.
+
+    Separate measurements differ by more than what pruning costs, and runs to be compared would
+    then differ in steps by noise. So the ratio of paired steps counts, and where its 95 % interval
+    holds 1 the program is charged like its base; likewise for what mask updates take.
+    """
+    charged = 1.0 if ratio.low <= 1.0 <= ratio.high else ratio.median
+    update = 0.0 if extra.low <= 0.0 <= extra.high else max(extra.median, 0.0)
     return ProgramTime(
-        seconds=base.seconds * (ratio + extra * updates_per_step),
-        relative_spread=(high - low) / 2,
+        seconds=base.seconds * (charged + update * updates_per_step),
+        relative_spread=(ratio.high - ratio.low) / 2,
         how=(
-            f"{ratio:.4f} × its dense program ({_PAIRS} interleaved pairs, 95 % interval "
-            f"{low:.3f} to {high:.3f}), and {extra:.3f} dense steps for each mask update"
+            f"{charged:.4f} × its dense program (interleaved pairs, 95 % interval "
+            f"{ratio.low:.3f} to {ratio.high:.3f}), and {update:.3f} dense steps for each "
+            "mask update"
         ),
     )
 
@@ -229,9 +245,8 @@ def _timed(step: RunStep, state: Any, index: int, sparsify: bool) -> tuple[Any, 
     return state, time.perf_counter() - begun
 
 
-def median_interval(values: Sequence[float], resamples: int = 2000) -> tuple[float, float]:
-    """A 95 % bootstrap interval of the median."""
+def _median(values: Sequence[float], resamples: int = 2000) -> Median:
     generator = np.random.default_rng(0)
     drawn = generator.choice(np.asarray(values), size=(resamples, len(values)))
     low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    return float(low), float(high)
+    return Median(statistics.median(values), float(low), float(high))

@@ -9,7 +9,7 @@ from models.errors import UserError, did_you_mean
 ExperimentFn = Callable[[str], Experiment]
 
 # Modules that register experiments when they are imported; none of them imports jax.
-_MODULES = ("experiments.t5",)
+_MODULES = ("experiments.t5", "experiments.bert", "experiments.vit")
 
 _EXPERIMENTS: dict[str, ExperimentFn] = {}
 

@@ -90,8 +90,10 @@ class RunFolder:
     def log(self, split: str, step: int, values: dict[str, float]) -> None:
         """Adds one line to metrics.jsonl and the same numbers to the TensorBoard events."""
         if self._log is None:
-            lines = open(self.path / "metrics.jsonl", "a")  # noqa: SIM115 (kept open)
-            self._log = lines, SummaryWriter(str(self.path), filename_suffix=".kpd")
+            self._log = (
+                open(self.path / "metrics.jsonl", "a"),  # noqa: SIM115 (kept open)
+                SummaryWriter(str(self.path), filename_suffix=".kpd"),
+            )
         lines, tensorboard = self._log
         lines.write(json.dumps({"step": step, "split": split, **values}) + "\n")
         lines.flush()

@@ -49,6 +49,7 @@ def summarise(
         "wall_s": sum(seconds.values()),
         "seconds": seconds,
         "step_time_s": outcome.step_time and dataclasses.asdict(outcome.step_time),
+        "to_first_step_s": outcome.to_first_step_s,
         "planned_from": config["plan"]["from"],
         "device": config["device"],
         "reference": config["reference"]["name"],

@@ -42,6 +42,8 @@ class Outcome:
     step_time: StepTime | None = None
     # Seconds for which the loop waited for its input.
     input_wait_s: float = 0.0
+    # Wall seconds from the start of the process to the first step.
+    to_first_step_s: float = 0.0
 
 
 class StopRequest:
@@ -97,7 +99,7 @@ def train(
     evaluate_at = spread_evenly(cfg.num_evaluations, total)
     save_at = spread_evenly(cfg.num_checkpoints, total)
     waited_before_s = outcome.input_wait_s
-    meter, window = Meter(), Window(folder.profile, cfg.profile_steps)
+    meter = Meter()
     window_first = first + cfg.warmup_steps if outcome.step_time is None else total + 1
     window_last = window_first + cfg.profile_steps
 
@@ -132,8 +134,14 @@ def train(
     def spent(done: int) -> dict[str, float]:
         return {"progress": plan.progress(done), "rst_s": plan.rst_s(done)}
 
+    if first == 0:
+        outcome.to_first_step_s = sum(clock.seconds.values())
     display.start(experiment.name, total)
-    with StopRequest() as stop, Prefetcher(batches, experiment.seed, first) as feed:
+    with (
+        StopRequest() as stop,
+        Window(folder.profile, cfg.profile_steps) as window,
+        Prefetcher(batches, experiment.seed, first) as feed,
+    ):
         clock.switch("train")
         for step in range(first, total):
             done = step + 1

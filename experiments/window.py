@@ -46,6 +46,15 @@ class Window:
         self._folder = folder
         self._steps = steps
         self._started = 0.0
+        self._running = False
+
+    def __enter__(self) -> "Window":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A run that ends inside its window must not leave the profiler running.
+        if self._running:
+            jax.profiler.stop_trace()
 
     def start(self) -> None:
         """Starts the trace; the device must have nothing left to do."""
@@ -55,12 +64,14 @@ class Window:
         options.python_tracer_level = 0
         options.host_tracer_level = 2
         jax.profiler.start_trace(str(self._folder), profiler_options=options)
+        self._running = True
         self._started = time.perf_counter()
 
     def stop(self) -> StepTime:
         """Ends the window after exactly `steps` finished steps and reads their time."""
         wall = (time.perf_counter() - self._started) / self._steps
         jax.profiler.stop_trace()
+        self._running = False
         try:
             traced = step_times(find_xplane(self._folder), MODULE, self._steps)
         except TraceError as error:
@@ -81,10 +92,10 @@ def time_steps(
     """Runs `warmup` + `steps` steps asynchronously and times the latter; returns the state too."""
     for index in range(warmup):
         state = run_step(state, index)
-    window = Window(folder, steps)
-    jax.block_until_ready(state)
-    window.start()
-    for index in range(warmup, warmup + steps):
-        state = run_step(state, index)
-    jax.block_until_ready(state)
-    return state, window.stop()
+    with Window(folder, steps) as window:
+        jax.block_until_ready(state)
+        window.start()
+        for index in range(warmup, warmup + steps):
+            state = run_step(state, index)
+        jax.block_until_ready(state)
+        return state, window.stop()

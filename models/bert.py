@@ -16,6 +16,7 @@ from models.flops import matrix_flops
 from models.functional import Module, Param
 from models.layers import ACTIVATIONS, MakeMlp, broadcast_last, dense, dropout, split_key
 from models.losses import Sums, token_losses, weighted_sums
+from models.mesh import constrain
 
 # Shape suffixes: B batch, S tokens, P predicted positions, D width, V vocabulary.
 
@@ -117,7 +118,7 @@ class Bert(Module):
             positions_SD = self.position_embedding[...][:length]
         else:
             positions_SD = self.position_scale[...] * sinusoids(length, cfg.model_dim)
-        x_BSD = jnp.take(self.token_embedding[...], tokens_BS, axis=0)
+        x_BSD = jnp.take(constrain(self.token_embedding[...], "table"), tokens_BS, axis=0)
         if "segment_ids" in batch:
             x_BSD += jnp.take(positions_SD, segment_positions(batch["segment_ids"]), axis=0)
         else:
@@ -143,7 +144,7 @@ class Bert(Module):
         )
         if head == "transform":
             logits_BPV += broadcast_last(self.logits_bias[...].astype(jnp.float32), 3)
-        return logits_BPV
+        return constrain(logits_BPV, "logits")
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:

@@ -244,13 +244,10 @@ class MeshConfig:
 
     def check(self) -> None:
         """Raises UserError for the first size that has a value which cannot work."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value < 1 and (field.name, value) != ("data", -1):
-                kinds = "at least 1, or -1 for all devices left" if field.name == "data" else (
-                    "at least 1"
-                )
-                raise UserError(f"mesh.{field.name}={value}: must be {kinds}.")
+        for name, size in asdict(self).items():
+            if size < 1 and (name, size) != ("data", -1):
+                rest = ", or -1 for all devices left" if name == "data" else ""
+                raise UserError(f"mesh.{name}={size}: must be at least 1{rest}.")
 
     def sizes(self, num_devices: int) -> dict[str, int]:
         """Returns the size of each axis on a machine with so many devices.
@@ -260,7 +257,7 @@ class MeshConfig:
         """
         self.check()
         if not self._fits(num_devices):
-            given = " x ".join(f"{f.name} {getattr(self, f.name)}" for f in fields(self))
+            given = " x ".join(f"{name} {size}" for name, size in asdict(self).items())
             raise UserError(
                 f"mesh of {given}: does not fit {num_devices} devices; the nearest that does has "
                 f"{self._nearest(num_devices)}."
@@ -275,21 +272,19 @@ class MeshConfig:
         return others * self.data <= num_devices
 
     def _nearest(self, num_devices: int) -> str:
-        """Returns the fields to change, as few and as little as can be, to fit the devices."""
-        names = [field.name for field in fields(self) if getattr(self, field.name) > 0]
+        """Returns the fields to change, as few and by as small a factor as can be."""
+        given = {name: size for name, size in asdict(self).items() if size > 0}
         divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
+        choices = product(*([size, *divisors] for size in given.values()))
+        options = [dict(zip(given, choice, strict=True)) for choice in choices]
+        fitting = [sizes for sizes in options if replace(self, **sizes)._fits(num_devices)]
 
-        def changes(other: "MeshConfig") -> dict[str, float]:
-            ratios = {name: getattr(other, name) / getattr(self, name) for name in names}
-            return {name: abs(log(ratio)) for name, ratio in ratios.items() if ratio != 1}
+        def change(sizes: dict[str, int]) -> tuple[int, float]:
+            factors = [abs(log(sizes[name] / given[name])) for name in given]
+            return sum(factor > 0 for factor in factors), sum(factors)
 
-        options = [
-            replace(self, **dict(zip(names, sizes, strict=True)))
-            for sizes in product(*([*divisors, getattr(self, name)] for name in names))
-        ]
-        fitting = [option for option in options if option._fits(num_devices)]
-        best = min(fitting, key=lambda option: (len(changes(option)), sum(changes(option).values())))
-        return " ".join(f"mesh.{name}={getattr(best, name)}" for name in changes(best))
+        best = min(fitting, key=change)
+        return " ".join(f"mesh.{name}={best[name]}" for name in given if best[name] != given[name])
 
 
 def require_choice(cfg: ModelConfig, name: str, choices: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ Rule = tuple[str, P]
 # 1909.08053, section 3): what opens a block by columns, what closes it by rows, so that a block
 # sums activations once; the vocabulary is split as well. "fsdp" takes the other axis, and each
 # matrix is gathered along it where it is used (Rajbhandari et al. 2019, arXiv 1910.02054, stage 3).
-# Vectors of the width of the model and small tables are whole everywhere.
+# Vectors of the width of the model, and the few matrices outside layers and vocabulary, are whole.
 SHARDING_RULES: tuple[Rule, ...] = (
     (r".*norm|.*norm/(scale|bias)", P()),
     (r".*attention/(query|key|value)", P("fsdp", "tensor")),
@@ -29,10 +29,10 @@ SHARDING_RULES: tuple[Rule, ...] = (
     (r".*/(out|wo)_bias", P()),
     (r".*/relative_bias", P(None, "tensor")),
     (r"token_embedding", P("tensor", "fsdp")),
-    (r"logits|classifier", P("fsdp", "tensor")),
+    (r"logits", P("fsdp", "tensor")),
+    (r"classifier", P(None, "tensor")),
     (r"(logits|classifier)_bias", P("tensor")),
-    (r"patch_embedding|pooler|head", P("fsdp", None)),
-    (r"(patch_embedding|pooler|head)_bias", P()),
+    (r"(patch_embedding|pooler|head)(_bias)?", P()),
     (r"(position|token_type)_embedding|position_scale|class_token", P()),
 )
 
@@ -72,8 +72,8 @@ def shard_like(params: Any, state: Any, mesh: Mesh) -> Any:
     def shard(path: Any, leaf: Any) -> jax.ShapeDtypeStruct:
         parts = _name(path).split("/")
         suffixes = ("/".join(parts[start:]) for start in range(len(parts)))
-        owner = next((known[suffix] for suffix in suffixes if suffix in known), None)
-        is_like = owner is not None and owner.shape == leaf.shape
+        owner = next((known[suffix] for suffix in suffixes if suffix in known), leaf)
+        is_like = owner is not leaf and owner.shape == leaf.shape
         return _placed(leaf, owner.sharding if is_like else whole)
 
     return jax.tree.map_with_path(shard, state)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 
 from models.functional import Module
+from models.mesh import constrain
 
 # (layer, x, key) -> x
 RunLayer = Callable[[Any, jax.Array, jax.Array | None], jax.Array]
@@ -33,6 +34,7 @@ def run_layers(
 
     def step(x: jax.Array, inputs: tuple) -> tuple[jax.Array, None]:
         layer, layer_key, layer_keep = inputs
+        x = constrain(x, "residual")
         if layer_keep is None:
             return run_layer(layer, x, layer_key), None
         return jax.lax.cond(layer_keep > 0, lambda: run_layer(layer, x, layer_key), lambda: x), None

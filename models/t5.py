@@ -12,6 +12,7 @@ from models.flops import attention_flops, matrix_flops
 from models.functional import Module, Param, stack
 from models.layers import MakeMlp, dropout, rms_norm, split_key
 from models.losses import Sums, token_losses, weighted_sums
+from models.mesh import constrain
 from models.relative import relative_bias
 from models.stack import run_layers
 from models.t5_layers import DecoderLayer, EncoderLayer, normal, t5_mlp
@@ -89,7 +90,8 @@ class T5(Module):
 
     def embed(self, tokens_BT: jax.Array) -> jax.Array:
         """Looks tokens up; an id outside the vocabulary gives NaN."""
-        rows_BTD = jnp.take(self.token_embedding[...], tokens_BT, axis=0)
+        table_VD = constrain(self.token_embedding[...], "table")
+        rows_BTD = jnp.take(table_VD, tokens_BT, axis=0)
         return rows_BTD.astype(self.cfg.compute_dtype)
 
     def encode(
@@ -114,12 +116,13 @@ class T5(Module):
             kernel, contract = self.token_embedding[...], 1
         else:
             kernel, contract = self.logits[...], 0
-        return jax.lax.dot_general(
+        logits_BTV = jax.lax.dot_general(
             x_BTD,
             kernel.astype(x_BTD.dtype),
             (((2,), (contract,)), ((), ())),
             preferred_element_type=jnp.float32,
         )
+        return constrain(logits_BTV, "logits")
 
 
 class Encoder(Module):

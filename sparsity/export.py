@@ -81,8 +81,8 @@ def _write(file: Path, leaves: Mapping[str, tuple[np.ndarray, Any]], axis: int =
     try:
         save_file(arrays, aside, metadata)
         os.replace(aside, file)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written ({error.strerror}).") from error
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file}: cannot be written ({error}).") from error
     finally:
         aside.unlink(missing_ok=True)
     return file.stat().st_size

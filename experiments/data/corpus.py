@@ -5,6 +5,7 @@ import os
 import sys
 import sysconfig
 import tokenize
+import types
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -27,8 +28,8 @@ _SKIPPED_FOLDERS = {
     "tests",
 }
 _SKIPPED_PREFIXES = ("_sysconfigdata", "__hello__")
-# What makes a page of documentation out of a module that is written in C.
-_BUILTIN_MODULES = ("builtins", "errno", "gc", "itertools", "marshal", "sys", "time")
+# Their docstrings are in no source, being written in C.
+_BUILTIN_MODULES = ("builtins", "errno", "gc", "itertools", "marshal", "time")
 
 
 def source_files() -> list[Path]:
@@ -81,7 +82,9 @@ def _module_page(name: str) -> str:
     module = importlib.import_module(name)
     parts = [f"{name}\n\n{module.__doc__}"]
     for key, value in sorted(vars(module).items()):
-        if key.startswith("_") or not callable(value):
+        # What a running program put there must not get into the corpus.
+        own = isinstance(value, type | types.BuiltinFunctionType) and value.__module__ == name
+        if key.startswith("_") or not own:
             continue
         parts.append(f"{name}.{key}\n\n{value.__doc__}")
         if isinstance(value, type):

@@ -84,19 +84,14 @@ def _run_worker(cfg: DataConfig, cache_dir: Path, folder: Path, progress: Progre
         "cache_dir": str(cache_dir),
         "folder": str(folder),
     }
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",  # TensorFlow would take the memory of every GPU
-    }
     user_error = None
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryDirectory() as scratch, Path(scratch, "log").open("w+b") as log:
         worker = subprocess.Popen(
             [sys.executable, "-m", "experiments.data.prepare_worker", json.dumps(job)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=environment,
+            env=_environment(scratch),
         )
         try:
             assert worker.stdout is not None
@@ -116,3 +111,13 @@ def _run_worker(cfg: DataConfig, cache_dir: Path, folder: Path, progress: Progre
             log.seek(0)
             text = log.read().decode(errors="replace")[-4000:]
             raise RuntimeError(f"preparing data ended with {worker.returncode}:\n{text}")
+
+
+def _environment(scratch: str) -> dict[str, str]:
+    """Returns the worker's environment: this one's, but quiet, without GPUs, and tidy."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",  # TensorFlow would take the memory of every GPU
+        "TMPDIR": scratch,  # where a killed TensorFlow leaves files
+    }

@@ -59,7 +59,7 @@ def text_source(cfg: DataConfig, cache_dir: Path) -> TextSource:
 
 
 def _check_split(builder: tfds.core.DatasetBuilder, split: str, cfg: DataConfig) -> None:
-    features = builder.info.features
+    features = dict(builder.info.features.items())
     if not isinstance(features.get(cfg.text_field), tfds.features.Text):
         raise UserError(
             f"data.text_field={cfg.text_field}: no text of {cfg.tfds_name} (has:"

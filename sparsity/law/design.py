@@ -90,39 +90,47 @@ class Design:
 
     def spread(self, runs: list[Run]) -> float:
         """Returns the standard deviation of the log figure once these runs are made too."""
-        return self._spread(self._information + sum(self._added(runs), start=0.0))
+        added = self._added(runs).sum(axis=0) if runs else 0.0
+        return float(self._spread(self._information + added))
+
+    def single_spreads(self, candidates: list[Run]) -> np.ndarray:
+        """Returns the spread after each of the candidates alone."""
+        return self._spread(self._information + self._added(candidates))
 
     def best_plan(self, candidates: list[Run], budget: float, most: int) -> Plan:
         """Returns the best of: one run within the budget, two within half of it each, and so on.
 
-        Runs of one plan are chosen greedily, each for what it adds to those before.
+        Runs of one plan are chosen greedily, each for what it adds to those before. The cheapest
+        candidate must be within the budget.
         """
         gained = self._added(candidates)
+        costs = np.array([run.cost for run in candidates])
         plans = []
         for count in range(1, most + 1):
-            affordable = [i for i, run in enumerate(candidates) if run.cost <= budget / count]
-            if not affordable:
+            affordable = np.flatnonzero(costs <= budget / count)
+            if not len(affordable):
                 break
             information, chosen = self._information, []
             for _ in range(count):
-                best = min(affordable, key=lambda i: self._spread(information + gained[i]))
+                best = affordable[np.argmin(self._spread(information + gained[affordable]))]
                 information = information + gained[best]
                 chosen.append(candidates[best])
             plans.append(
                 Plan(
                     runs=tuple(chosen),
                     cost=sum(run.cost for run in chosen),
-                    spread_before=self._spread(self._information),
-                    spread_after=self._spread(information),
+                    spread_before=float(self._spread(self._information)),
+                    spread_after=float(self._spread(information)),
                 )
             )
         return min(plans, key=lambda plan: plan.spread_after)
 
-    def _spread(self, information: np.ndarray) -> float:
+    def _spread(self, information: np.ndarray) -> np.ndarray:
+        """Returns the spread for information matrices (..., V, V)."""
         if self._gradient is None:
-            return float(np.exp(-0.5 * np.linalg.slogdet(information)[1] / len(information)))
-        solved = np.linalg.solve(information, self._gradient)
-        return float(np.sqrt(self._gradient @ solved))
+            return np.exp(-0.5 * np.linalg.slogdet(information)[1] / information.shape[-1])
+        solved = np.linalg.solve(information, self._gradient[:, None])[..., 0]
+        return np.sqrt(solved @ self._gradient)
 
     def _added(self, runs: list[Run]) -> np.ndarray:
         """Returns the information (R, V, V) that each run adds."""

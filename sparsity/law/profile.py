@@ -15,14 +15,13 @@ from sparsity.law.variables import (
     LOG_A,
     LOG_C_S,
     LOG_E,
-    random_starts,
     to_coefficients,
 )
 
 _VARIABLES = (LOG_A, B_S, LOG_C_S, B_N, LOG_E, B_D, FLOOR)
 _POSITION = dict(zip(Coefficients._fields, _VARIABLES, strict=True))
 # How far positive coefficients are sought, as a factor either way.
-_REACH = {"a_S": 1e6, "c_S": 1e6, "a_D": 1e12, "b_S": 1e3, "b_N": 1e3, "b_D": 1e3}
+_REACH = {"a_S": 1e3, "c_S": 1e3, "a_D": 1e6, "b_S": 1e3, "b_N": 1e3, "b_D": 1e3}
 # Each search step splits the bracket of every side in so many parts.
 _PARTS = 5
 _SEARCH_STEPS = 6
@@ -125,17 +124,13 @@ def _curve(name: str, low: float, best: float, high: float) -> np.ndarray:
 def _refit(fitted: Fit, asked: list[tuple[str, float]]) -> tuple[np.ndarray, np.ndarray]:
     """Minimises with one coefficient fixed a row; returns relative rises and variables."""
     recipe, frame = fitted.recipe, fitted.frame
-    starts = [fitted.variables, *random_starts(frame, 1, seed=(recipe.seed, 3))]
-    rows = problem(frame, np.repeat(np.array(starts), len(asked), axis=0))
-    for row, (name, value) in enumerate(asked * len(starts)):
+    rows = problem(frame, np.tile(fitted.variables, (len(asked), 1)))
+    for row, (name, value) in enumerate(asked):
         _fix(rows, row, name, value, fitted)
     solved = minimise(frame, rows, recipe.residual, recipe.delta)
-    objective = solved.objective.reshape(len(starts), len(asked))
-    best = np.argmin(objective, axis=0), np.arange(len(asked))
     # Exact data have a minimum of rounding errors; those are not to be divided by.
     minimum = max(fitted.objective, 1e-12 * recipe.delta**2)
-    variables = solved.variables.reshape(len(starts), len(asked), -1)[best]
-    return (objective[best] - fitted.objective) / minimum, variables
+    return (solved.objective - fitted.objective) / minimum, solved.variables
 
 
 def _fix(rows: Problem, row: int, name: str, value: float, fitted: Fit) -> None:

@@ -35,8 +35,6 @@ class PublishedLaw:
     residual: str
     # Where the Huber loss turns from square to linear, in units of the residual.
     delta: float
-    # What D counts.
-    data_unit: str
     # The largest number of non-zero weights among the fitted points.
     largest_size: float
     # Headline figures as printed, by name of the figure (see figures.py).
@@ -60,7 +58,6 @@ PUBLISHED = {
         ),
         residual="raw",
         delta=0.01,
-        data_unit="images",
         largest_size=42_467_328,
         figures={
             "equivalent_50": "1.6",
@@ -85,7 +82,6 @@ PUBLISHED = {
         ),
         residual="log",
         delta=0.001,
-        data_unit="tokens",
         largest_size=84_934_656,
         figures={
             "equivalent_50": "1.6",

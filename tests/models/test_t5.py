@@ -30,6 +30,10 @@ PARAMS = random_params(TINY)
 APPLY, LOSSES = jax.jit(TINY.apply), jax.jit(TINY.losses)
 
 
+# Of a generator that compiles several times faster than the default one.
+KEYS = [jax.random.key(seed, impl="rbg") for seed in range(2)]
+
+
 def value_and_gradient(model):
     def mean_loss(params):
         total, count = model.losses(params, BATCH)["loss"]
@@ -85,7 +89,7 @@ def test_initialisation_is_the_published_one():
     cfg = dataclasses.replace(
         TINY_T5, vocab_size=300, model_dim=64, mlp_dim=100, num_heads=4, head_dim=24
     )
-    params = flatten_paths(jax.jit(build(cfg).init)(jax.random.key(0)))
+    params = flatten_paths(jax.jit(build(cfg).init)(KEYS[0]))
     deviations = {
         "token_embedding": 1.0,
         "logits": 64**-0.5,
@@ -160,7 +164,7 @@ def test_without_a_key_nothing_is_dropped():
         dropping(PARAMS, BATCH)["loss"][0], LOSSES(PARAMS, BATCH)["loss"][0]
     )
     one, same, other = (
-        dropping(PARAMS, BATCH, key=jax.random.key(seed))["loss"][0] for seed in (0, 0, 1)
+        dropping(PARAMS, BATCH, key=key)["loss"][0] for key in (KEYS[0], KEYS[0], KEYS[1])
     )
     assert one == same and one != other
 
@@ -192,7 +196,7 @@ def test_bfloat16_computes_near_float32_and_keeps_parameters_and_losses_float32(
     assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {np.dtype("float32")}
     assert loss.dtype == np.float32
     total, count = LOSSES(PARAMS, BATCH)["loss"]
-    np.testing.assert_allclose(loss, total / count, rtol=2e-2)
+    assert 1e-5 < abs(loss / (total / count) - 1) < 2e-2
 
 
 def test_parameters_have_the_dtype_asked_for():
@@ -224,19 +228,19 @@ def test_the_feedforward_block_is_an_argument():
 def test_flops_are_those_that_the_compiler_counts(tied_logits):
     # XLA counts a scanned layer once, hence unrolled; wide, so that products are nearly everything.
     cfg = T5Config(
-        vocab_size=600,
-        model_dim=160,
-        mlp_dim=320,
+        vocab_size=500,
+        model_dim=320,
+        mlp_dim=640,
         num_heads=4,
-        head_dim=56,
-        num_encoder_layers=2,
-        num_decoder_layers=1,
+        head_dim=96,
+        num_encoder_layers=1,
+        num_decoder_layers=3,
         relative_buckets=4,
         tied_logits=tied_logits,
         scan_layers=False,
     )
     model = build(cfg)
-    shapes = {"inputs": (2, 48), "targets": (2, 36)}
+    shapes = {"inputs": (2, 96), "targets": (2, 16)}
     batch = {name: jax.ShapeDtypeStruct(shape, "int32") for name, shape in shapes.items()}
     params = jax.eval_shape(model.init, jax.random.key(0))
     counted = jax.jit(model.apply).lower(params, batch).cost_analysis()["flops"]
@@ -244,7 +248,7 @@ def test_flops_are_those_that_the_compiler_counts(tied_logits):
     assert set(flops) == {
         path for path, leaf in flatten_paths(params).items() if leaf.ndim - ("/layers/" in path) > 1
     } | {"attention_scores"}
-    assert 0.97 < sum(flops.values()) / counted < 1.0
+    assert 0.99 < sum(flops.values()) / counted < 1.0
     assert (flops["token_embedding"] > 0) == tied_logits
 
 

@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> dict:
     for law in read_laws(args):
         lines = contours(law.coefficients, law.resampled, _sizes(law, args))
         stem = folder / f"contours-{law.name}"
-        draw_contours(lines, f"Best sparsity, {law.name}: {law.origin}", law.points, stem)
+        points = None if law.fitted is None else law.fitted.points
+        draw_contours(lines, f"Best sparsity, {law.name}: {law.origin}", points, stem)
         rows = [
             (line.accounting, line.sparsity, *point)
             for line in lines
@@ -55,7 +56,8 @@ def run(args: argparse.Namespace) -> dict:
 def _sizes(law: Law, args: argparse.Namespace) -> tuple[float, float]:
     if args.sizes is not None:
         return tuple(args.sizes)
-    smallest = 1e6 if law.points is None else float(law.points.size.min()) / 1.6
+    # A little below the smallest model, so that its runs are not on the frame.
+    smallest = 1e6 if law.fitted is None else float(law.fitted.points.size.min()) / 1.6
     return smallest, 10.0 * law.largest_size
 
 

@@ -29,7 +29,7 @@ def _law(law: Law) -> dict:
     return {
         "name": law.name,
         "origin": law.origin,
-        "warnings": list(law.warnings),
+        "warnings": law.warnings,
         "notes": law.notes,
         "multipliers": [
             {

@@ -88,7 +88,8 @@ def _plan(points: Points, figure: Figure | None, args: argparse.Namespace) -> di
         )
     plan = design.best_plan(candidates, budget, args.most)
     affordable = [run for run in candidates if run.cost <= budget]
-    singles = sorted(((design.spread([run]), run) for run in affordable), key=lambda pair: pair[0])
+    spreads = design.single_spreads(affordable)
+    best = np.argsort(spreads, kind="stable")[:5]
     return {
         "name": points.name,
         "figure": args.figure,
@@ -101,7 +102,7 @@ def _plan(points: Points, figure: Figure | None, args: argparse.Namespace) -> di
             figure.value, fitted.coefficients, bootstrap(fitted, args.resamples).coefficients
         ),
         "plan": plan,
-        "singles": [{"run": run, "spread_after": after} for after, run in singles[:5]],
+        "singles": [{"run": affordable[i], "spread_after": spreads[i]} for i in best],
     }
 
 

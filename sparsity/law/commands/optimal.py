@@ -65,7 +65,7 @@ def _law(law: Law, args: argparse.Namespace) -> dict:
     result: dict = {
         "name": law.name,
         "origin": law.origin,
-        "warnings": list(law.warnings),
+        "warnings": law.warnings,
         "notes": notes,
         "multiples": [
             {

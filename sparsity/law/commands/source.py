@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -12,7 +13,11 @@ from sparsity.law.estimate import Estimate
 from sparsity.law.form import Coefficients, Numeric
 from sparsity.law.points import Points, few_values
 from sparsity.law.published import PUBLISHED, SOURCE
-from sparsity.law.read import COLUMNS, read_csv, read_runs
+from sparsity.law.read_csv import COLUMNS, read_csv
+from sparsity.law.read_runs import read_runs
+
+if TYPE_CHECKING:
+    from sparsity.law.fit import Fit
 
 # Rise of the objective up to which a fit counts as equally good.
 FLAT = 0.02
@@ -28,13 +33,10 @@ class Law:
     # The coefficients, and their resamples where there are points.
     coefficients: Coefficients
     resampled: Coefficients | None
-    # The largest N it has seen, and what D counts.
+    # The largest N it has seen.
     largest_size: float
-    data_unit: str
-    # The measured points, where given.
-    points: Points | None
-    # What makes its figures doubtful, in plain words.
-    warnings: tuple[str, ...]
+    # The fit behind it; None where the coefficients are the published ones.
+    fitted: "Fit | None"
 
     def estimate(self, figure: Callable[..., Numeric], *arguments: float | str) -> Estimate:
         """Returns figure(coefficients, *arguments) with its interval, where there are resamples."""
@@ -42,6 +44,19 @@ class Law:
             lambda coefficients: figure(coefficients, *arguments),
             self.coefficients,
             self.resampled,
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes its figures doubtful, in plain words."""
+        if self.fitted is None:
+            caution = PUBLISHED[self.name].caution
+            return [caution] if caution else []
+        from sparsity.law.identification import explain, weaknesses
+        from sparsity.law.profile import profiles
+
+        return few_values(self.fitted.points) + explain(
+            weaknesses(profiles(self.fitted, FLAT)), FLAT
         )
 
     @property
@@ -125,8 +140,6 @@ def _fitted_law(points: Points, args: argparse.Namespace) -> Law:
     # Fitting imports JAX; asking a published law should not wait for that.
     from sparsity.law.bootstrap import bootstrap
     from sparsity.law.fit import fit, recipe_for
-    from sparsity.law.identification import explain, weaknesses
-    from sparsity.law.profile import profiles
 
     recipe = recipe_for(points.name, args.residual, args.delta, starts=args.starts, seed=args.seed)
     fitted = fit(points, recipe)
@@ -136,9 +149,7 @@ def _fitted_law(points: Points, args: argparse.Namespace) -> Law:
         coefficients=fitted.coefficients,
         resampled=bootstrap(fitted, args.resamples).coefficients,
         largest_size=float(points.size.max()),
-        data_unit=points.data_unit,
-        points=points,
-        warnings=(*few_values(points), *explain(weaknesses(profiles(fitted, FLAT)), FLAT)),
+        fitted=fitted,
     )
 
 
@@ -155,9 +166,7 @@ def _published_laws(family: str | None) -> list[Law]:
             coefficients=law.coefficients,
             resampled=None,
             largest_size=law.largest_size,
-            data_unit=law.data_unit,
-            points=None,
-            warnings=(law.caution,) if law.caution else (),
+            fitted=None,
         )
         for name, law in PUBLISHED.items()
         if family in (None, name)

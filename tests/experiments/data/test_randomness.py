@@ -38,9 +38,10 @@ def philox4x64(counter: int, key: tuple[int, int]) -> list[int]:
     return x
 
 
-def test_words_are_philox_of_seed_and_row():
+@pytest.mark.parametrize("words_per_row", [6, 8])
+def test_words_are_philox_of_seed_and_row(words_per_row):
     """Masks of old runs depend on these bits: a change makes runs incomparable."""
-    words_per_row, blocks, row = 6, 2, 5
+    blocks, row = 2, 5
     expected = [
         word
         for block in range(blocks)

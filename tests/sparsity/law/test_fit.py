@@ -6,7 +6,7 @@ import pytest
 from sparsity.law.fit import errors_of, fit, objective_of, recipe_for
 from sparsity.law.holdout import hold_out
 from sparsity.law.published import PUBLISHED
-from sparsity.law.read import read_csv
+from sparsity.law.read_csv import read_csv
 from tests.sparsity.law.planted import (
     LAW,
     PUBLISHED_POINTS,

@@ -55,7 +55,7 @@ def test_chinchilla_multiples(law, accounting, expected, tolerance):
 
 @pytest.mark.parametrize(
     ("law", "multiple", "computed", "skipped"),
-    [(VIT, 1.0, 0.0, 0.35), (T5, 1.0, 0.0, 0.43), (VIT, 2.0, 0.21, 0.54), (T5, 2.0, 0.0, 0.48)],
+    [(VIT, 1.0, 0.0, 0.35), (T5, 1.0, 0.0, 0.425), (VIT, 2.0, 0.21, 0.54), (T5, 2.0, 0.0, 0.48)],
 )
 def test_best_sparsity_at_multiples_of_the_dense_optimum(law, multiple, computed, skipped):
     assert sparsity_at_multiple(law, multiple, "computed") == pytest.approx(computed, abs=0.005)

@@ -1,7 +1,6 @@
-"""Reads measured points from a CSV or from the summaries of a folder of runs."""
+"""Reads measured points from a CSV."""
 
 import csv
-import json
 import pathlib
 from collections.abc import Mapping
 
@@ -103,68 +102,3 @@ def _number(path: pathlib.Path, line: int, column: str, row: Mapping[str, str | 
         return float(text)
     except ValueError:
         raise UserError(f"{path} line {line}: {column} is {text!r}, not a number.") from None
-
-
-def read_runs(folder: pathlib.Path) -> Points:
-    """Reads every finished run's `summary.json` below a folder as one set of points.
-
-    N is `params.nonzero`, S the sparsity aimed at, D `tokens`, the loss `final.loss`. Raises
-    UserError where there is none, one is damaged or lacks a field.
-    """
-    if not folder.is_dir():
-        raise UserError(f"--runs={folder}: no such folder.")
-    paths = sorted(folder.rglob("summary.json"))
-    summaries = [(path, _load(path)) for path in paths]
-    finished = [(path, run) for path, run in summaries if run.get("status") == "finished"]
-    if not finished:
-        raise UserError(
-            f"--runs={folder}: {len(paths)} summary.json below it, none of a finished run."
-        )
-    rows = [_point(path, summary) for path, summary in finished]
-    sparsity, size, data, loss, pattern = zip(*rows, strict=True)
-    points = Points(
-        name=folder.resolve().name,
-        data_unit="tokens",
-        sparsity=np.array(sparsity),
-        size=np.array(size),
-        data=np.array(data),
-        loss=np.array(loss),
-        pattern=np.array(pattern),
-        origin=tuple(str(path) for path, _ in finished),
-    )
-    check(points)
-    return points
-
-
-def _load(path: pathlib.Path) -> dict:
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: damaged, {error}. Delete it or run that point again.") from None
-    if not isinstance(summary, dict):
-        raise UserError(f"{path}: not a run's summary.")
-    return summary
-
-
-def _point(path: pathlib.Path, summary: dict) -> tuple[float, float, float, float, str]:
-    def number(*keys: str) -> float:
-        value = summary
-        for key in keys:
-            if not isinstance(value, dict) or key not in value:
-                raise UserError(f"{path}: no field {'.'.join(keys)}; not a run that can be fitted.")
-            value = value[key]
-        if not isinstance(value, int | float):
-            raise UserError(f"{path}: {'.'.join(keys)} is {value!r}, not a number.")
-        return float(value)
-
-    # Embeddings are pruned less than the rest, so the sparsity over all weights is not the law's S.
-    pruned = summary.get("sparsity") or {}
-    sparsity = number("sparsity", "target" if pruned.get("target") is not None else "overall")
-    pattern = str(pruned.get("pattern") or UNSTRUCTURED)
-    return (
-        sparsity,
-        number("params", "nonzero"),
-        number("tokens"),
-        number("final", "loss"),
-        UNSTRUCTURED if pattern == "dense" else pattern,
-    )
