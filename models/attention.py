@@ -37,7 +37,7 @@ def _cudnn_obstacle(
 ) -> str | None:
     """Says why cuDNN's fused attention with a bias cannot be trained, or None if it can."""
     device = jax.devices()[0]
-    if "NVIDIA" not in device.device_kind:
+    if "cuda" not in device.client.platform_version:
         return f"needs an NVIDIA GPU, this is {device.device_kind}"
     if tuple(int(part) for part in device.compute_capability.split(".")) < (8, 0):
         return f"needs compute capability 8.0, {device.device_kind} has {device.compute_capability}"

@@ -74,7 +74,7 @@ def check_batch_size(mesh: Mesh, batch_size: int) -> None:
 
 
 def on_mesh(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Returns `function` such that `constrain` finds the mesh while it is traced."""
+    """Returns `function` in which `constrain` works; its arguments must lie on the mesh."""
 
     @functools.wraps(function)
     def traced(*args: Any) -> Any:

@@ -51,7 +51,8 @@ def main(args: argparse.Namespace) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     command = COMMANDS[args.command]
     try:
-        result = command.run(args)
+        with Console(stderr=True).status(f"{args.command} …"):
+            result = command.run(args)
     except UserError as error:
         print(f"scaling_law {args.command}: {error}", file=sys.stderr)
         sys.exit(2)

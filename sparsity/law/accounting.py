@@ -24,3 +24,8 @@ def training_multiple(sparsity: Numeric, accounting: str) -> Numeric:
         f"accounting {accounting!r}: give one of {', '.join(ACCOUNTINGS)}."
         + did_you_mean(accounting, ACCOUNTINGS)
     )
+
+
+def training_flops(sparsity: Numeric, size: Numeric, data: Numeric, accounting: str) -> Numeric:
+    """Returns 6 N D c_mul(S), what a run ending with N non-zeros costs on D tokens or images."""
+    return 6.0 * size * data * training_multiple(sparsity, accounting)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparsity.law.accounting import training_multiple
+from sparsity.law.accounting import training_flops
 from sparsity.law.figures import Figure
 from sparsity.law.fit import Fit
 from sparsity.law.solve import predict
@@ -54,7 +54,7 @@ def candidate_runs(
             sparsity=float(s),
             size=float(n),
             data=float(d),
-            cost=float(6.0 * n * d * training_multiple(s, accounting)),
+            cost=float(training_flops(s, n, d, accounting)),
         )
         for s, n, d in itertools.product(sparsities, sizes, data)
     ]

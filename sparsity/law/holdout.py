@@ -4,7 +4,7 @@ import numpy as np
 
 from sparsity.law.fit import Errors, Fit, errors_of
 from sparsity.law.form import Coefficients
-from sparsity.law.points import UNSTRUCTURED
+from sparsity.law.points import UNSTRUCTURED, Points
 from sparsity.law.solve import minimise, problem
 from sparsity.law.variables import FLOOR, random_starts, to_coefficients
 
@@ -22,6 +22,19 @@ def hold_out(fitted: Fit) -> dict[str, Errors | None]:
         "largest N": _errors_without(fitted, points.size == points.size.max()),
         "largest D": _errors_without(fitted, points.data == points.data.max()),
     }
+
+
+def guesses(points: Points) -> list[str]:
+    """Returns a warning for each held-out axis that leaves two values, where three are needed."""
+    return [
+        f"without the largest {symbol} two values of {symbol} are left, which leave "
+        f"{coefficients} free: its error out of sample is a guess."
+        for symbol, values, coefficients in (
+            ("N", points.size, "b_N and c"),
+            ("D", points.data, "b_D and c"),
+        )
+        if len(np.unique(values)) == 3
+    ]
 
 
 def _errors_without(fitted: Fit, held: np.ndarray) -> Errors | None:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from sparsity.law.accounting import ACCOUNTINGS, training_multiple
+from sparsity.law.accounting import ACCOUNTINGS, training_flops
 from sparsity.law.contours import Contour
 from sparsity.law.points import Points
 
@@ -117,7 +117,7 @@ def _draw_lines(axis: Axes, dense: Contour, levels: list[Contour], colours: np.n
 
 
 def _draw_points(axis: Axes, points: Points, accounting: str) -> None:
-    cost = 6.0 * points.size * points.data * training_multiple(points.sparsity, accounting)
+    cost = training_flops(points.sparsity, points.size, points.data, accounting)
     axis.scatter(cost, points.size, s=11, color=_POINT, linewidth=0, zorder=3, label="runs")
 
 

@@ -124,13 +124,30 @@ def _curve(name: str, low: float, best: float, high: float) -> np.ndarray:
 def _refit(fitted: Fit, asked: list[tuple[str, float]]) -> tuple[np.ndarray, np.ndarray]:
     """Minimises with one coefficient fixed a row; returns relative rises and variables."""
     recipe, frame = fitted.recipe, fitted.frame
-    rows = problem(frame, np.tile(fitted.variables, (len(asked), 1)))
-    for row, (name, value) in enumerate(asked):
+    # A fixed a_D can have two valleys, one of a small b_D and one of a large, so it is tried twice.
+    twice = [row for row, (name, _) in enumerate(asked) if name == "a_D"]
+    starts = np.tile(fitted.variables, (len(asked) + len(twice), 1))
+    starts[len(asked) :] = _without_floor(fitted.variables)
+    rows = problem(frame, starts)
+    for row, (name, value) in enumerate([*asked, *(asked[row] for row in twice)]):
         _fix(rows, row, name, value, fitted)
     solved = minimise(frame, rows, recipe.residual, recipe.delta)
+    chosen = np.arange(len(asked))
+    for second, row in enumerate(twice, start=len(asked)):
+        if solved.objective[second] < solved.objective[row]:
+            chosen[row] = second
     # Exact data have a minimum of rounding errors; those are not to be divided by.
     minimum = max(fitted.objective, 1e-12 * recipe.delta**2)
-    return (solved.objective - fitted.objective) / minimum, solved.variables
+    rises = (solved.objective[chosen] - fitted.objective) / minimum
+    return rises, solved.variables[chosen]
+
+
+def _without_floor(variables: np.ndarray) -> np.ndarray:
+    """Returns the start of the other valley that a fixed a_D can have: a slow data term for c."""
+    start = variables.copy()
+    start[LOG_E] = np.log(np.exp(variables[LOG_E]) + variables[FLOOR])
+    start[FLOOR], start[B_D] = 0.0, 0.25 * variables[B_D]
+    return start
 
 
 def _fix(rows: Problem, row: int, name: str, value: float, fitted: Fit) -> None:

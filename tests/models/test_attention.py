@@ -1,5 +1,7 @@
 """Attention against loops in NumPy, with a cache, and the choice of kernel."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,14 +127,13 @@ def test_kernel_on_a_cpu():
         choose_kernel("cudnn", **shape)
 
 
-class _H100:
-    device_kind = "NVIDIA H100 80GB HBM3"
-    compute_capability = "9.0"
+def cuda_device(kind: str, compute_capability: str) -> SimpleNamespace:
+    client = SimpleNamespace(platform_version="PJRT C API\ncuda 13000")
+    return SimpleNamespace(device_kind=kind, compute_capability=compute_capability, client=client)
 
 
-class _T4:
-    device_kind = "Tesla T4 (NVIDIA)"
-    compute_capability = "7.5"
+_H100 = cuda_device("NVIDIA H100 80GB HBM3", "9.0")
+_T4 = cuda_device("Tesla T4", "7.5")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ class _T4:
         (_H100, {"dtype": "float32"}, "compute_dtype=bfloat16 or float16, not float32"),
         (_H100, {"head_dim": 60}, "multiple of 8 up to 128, not 60"),
         (_H100, {"key_length": 7}, "even sequence lengths, not 8 and 7"),
-        (_T4, {}, "compute capability 8.0"),
+        (_T4, {}, "compute capability 8.0, Tesla T4 has 7.5"),
     ],
 )
 def test_kernel_on_a_gpu(monkeypatch, device, changes, obstacle):

@@ -72,8 +72,8 @@ class Trainer:
         self.tx = prune(inner, cfg, jax.random.key(3))
         if accumulate == "outside":
             self.tx = optax.MultiSteps(self.tx, 2).gradient_transformation()
-        self.init = jax.jit(self._init)
         # Compiling is what these tests spend their time on.
+        self.init = jax.jit(self._init, compiler_options=QUICK_TO_COMPILE)
         self.advance = jax.jit(self._advance, compiler_options=QUICK_TO_COMPILE)
 
     def _init(self) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from models.errors import UserError
-from sparsity.law.accounting import ACCOUNTINGS, training_multiple
+from sparsity.law.accounting import ACCOUNTINGS, training_flops
 from sparsity.law.commands.source import add_points_arguments, read_points
 from sparsity.law.estimate import Estimate, short
 from sparsity.law.figures import FIGURES, Figure, figure_named
@@ -79,7 +79,7 @@ def _plan(points: Points, figure: Figure | None, args: argparse.Namespace) -> di
     fitted = fit(points, recipe)
     design = Design(fitted, figure)
     candidates = candidate_runs(*_grid(points, args), args.accounting)
-    made = 6.0 * points.size * points.data * training_multiple(points.sparsity, args.accounting)
+    made = training_flops(points.sparsity, points.size, points.data, args.accounting)
     budget = args.budget or 2.0 * float(made.max())
     cheapest = min(run.cost for run in candidates)
     if cheapest > budget:

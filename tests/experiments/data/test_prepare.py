@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -110,9 +111,23 @@ def test_two_caches_hold_the_same_bytes(small, small_cfg, prepare_here, tmp_path
         {"files": ""},
     ],
 )
-def test_the_folder_is_named_after_all_that_its_bytes_depend_on(small_cfg, tmp_path, change):
-    changed = dataclasses.replace(small_cfg, **change)
-    assert prepared_folder(changed, tmp_path) != prepared_folder(small_cfg, tmp_path)
+def test_the_folder_is_named_after_all_that_its_bytes_depend_on(small, small_cfg, tmp_path, change):
+    given_vocabulary = {"vocabulary_file": str(small.folder / "vocabulary.model")}
+    for base in (small_cfg, dataclasses.replace(small_cfg, **given_vocabulary)):
+        changed = dataclasses.replace(base, **change)
+        irrelevant = base.vocabulary_file and "vocabulary_size" in change
+        same = prepared_folder(changed, tmp_path) == prepared_folder(base, tmp_path)
+        assert same == bool(irrelevant)
+
+
+def test_the_folder_is_named_after_the_vocabulary(small_cfg, tmp_path):
+    cfg = dataclasses.replace(small_cfg, vocabulary_file=str(tmp_path / "x.model"))
+    folders = set()
+    for size in (400, 500):
+        model = vocabulary.train(documents_of(Path(small_cfg.files).parent, cfg, "train"), size)
+        Path(cfg.vocabulary_file).write_bytes(model)
+        folders.add(prepared_folder(cfg, tmp_path))
+    assert len(folders) == 2
 
 
 def test_masks_are_drawn_later_and_need_no_other_folder(small_cfg, tmp_path):
@@ -184,9 +199,10 @@ def test_progress(small_cfg, prepare_here, tmp_path, monkeypatch):
     prepare_here(small_cfg, tmp_path, lambda *report: reports.append(report))
     phases = list(dict.fromkeys(phase for *_, phase in reports))
     assert phases == ["corpus", "vocabulary", "train windows", "validation windows"]
-    train = [report for report in reports if report[3] == "train windows"]
-    assert all(done <= total and unit == "bytes" for done, total, unit, _ in train)
-    assert train[-1][0] == train[-1][1]
+    for split in ("train", "validation"):
+        of_split = [report for report in reports if report[3] == f"{split} windows"]
+        assert all(done <= total and unit == "bytes" for done, total, unit, _ in of_split)
+        assert of_split[-1][0] == of_split[-1][1]
 
 
 def small_library(monkeypatch):

@@ -47,11 +47,13 @@ def worker(cfg: DataConfig, cache_dir: Path, **options):
         "cache_dir": str(cache_dir),
         "folder": str(prepared_folder(cfg, cache_dir)),
     }
+    cache_dir.mkdir(exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-m", "experiments.data.prepare_worker", json.dumps(job)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(cache_dir)},  # where a killed TensorFlow leaves files
         text=True,
         **options,
     )

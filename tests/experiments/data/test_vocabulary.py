@@ -54,6 +54,10 @@ def test_any_text_is_spelt_exactly_and_its_bytes_add_up(processor, text):
     assert not sizes[[0, 1, 2]].any() and not sizes[800:].any()
 
 
+def test_indentation_is_one_piece(processor):
+    assert processor.encode("\n        return", out_type=str)[:2] == ["\n", "▁" * 8]
+
+
 def test_training_is_deterministic(documents, model_file):
     assert vocabulary.train(documents, 800) == model_file.read_bytes()
 

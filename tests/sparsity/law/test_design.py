@@ -13,7 +13,7 @@ from sparsity.law.variables import frame_of, to_coefficients, to_variables
 from tests.sparsity.law.planted import LAW, points
 
 NOISE = 0.001
-REPEATS = 256
+REPEATS = 128
 FIGURE = FIGURES["computed_50"]
 # Least squares, for which the linear theory is the textbook one.
 RECIPE = Recipe(residual="log", delta=1.0, starts=64)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparsity.law.fit import errors_of, fit, objective_of, recipe_for
-from sparsity.law.holdout import hold_out
+from sparsity.law.holdout import guesses, hold_out
 from sparsity.law.published import PUBLISHED
 from sparsity.law.read_csv import read_csv
 from tests.sparsity.law.planted import (
@@ -61,6 +61,12 @@ def test_held_out_points_are_not_seen():
     # The rest is exact but has two values of D left, so only the size of the error is known.
     assert held.points == 16
     assert held.mean_relative > 0.1
+
+
+def test_a_guess_out_of_sample_is_called_one():
+    (told,) = guesses(points())
+    assert told.startswith("without the largest D two values of D are left")
+    assert guesses(points(data=(1e9, 4e9, 1.6e10, 6.4e10))) == []
 
 
 def test_too_little_left_to_hold_out():

@@ -87,7 +87,7 @@ def test_minimum_is_scipys():
     )
     assert ours <= theirs / 1e6 * (1 + 1e-9)
     assert ours == pytest.approx(theirs / 1e6, rel=1e-3)
-    assert solved.gradient[np.argmin(solved.objective)] < 1e-7
+    assert solved.gradient[np.argmin(solved.objective)] < 1e-8
 
 
 def test_weights_bounds_and_ties_are_obeyed():

@@ -6,11 +6,12 @@ import pytest
 from sparsity.law.bootstrap import bootstrap, resample_weights
 from sparsity.law.estimate import Estimate, percentiles, short
 from sparsity.law.figures import FIGURES
-from sparsity.law.fit import fit, objective_of
+from sparsity.law.fit import errors_of, fit, objective_of, recipe_for
 from sparsity.law.identification import explain, weaknesses
 from sparsity.law.patterns import pattern_worths
 from sparsity.law.profile import profiles
-from tests.sparsity.law.planted import LAW, RECIPE, points
+from sparsity.law.read_csv import read_csv
+from tests.sparsity.law.planted import LAW, PUBLISHED_POINTS, RECIPE, needs_published_points, points
 
 WORTH = {"1:4": (0.75, 1.5), "2:4": (0.5, 1.55)}
 
@@ -82,6 +83,18 @@ def test_profile_ends_are_where_the_refitted_objective_has_risen():
             assert objective_of(moved, fitted) > objective_of(end, fitted)
 
 
+@needs_published_points
+def test_published_t5_points_leave_b_D_open():
+    given = read_csv(PUBLISHED_POINTS, {})[1]
+    found = {p.name: p for p in profiles(fit(given, recipe_for(given.name, None, None)), 0.02)}
+    # Two valleys: a search from the optimum alone ends at 1.2e9.
+    assert found["a_D"].high == pytest.approx(4.0e9, rel=0.02)
+    assert (found["b_D"].low, found["b_D"].high) == pytest.approx((0.112, 0.569), rel=0.01)
+    multiples = FIGURES["computed_50"].value(found["b_D"].coefficients)
+    assert multiples.min() < 8 and multiples.max() > 1800
+    assert {w.coefficient for w in weaknesses(list(found.values()))} == {"a_D", "b_D", "c"}
+
+
 def test_spread_out_data_leave_no_weakness():
     assert weaknesses(profiles(fit(points(noise=0.002), RECIPE), 0.02)) == []
     assert explain([], 0.02) == []
@@ -103,6 +116,8 @@ def test_pattern_multipliers_are_estimated_with_the_law():
     np.testing.assert_allclose(fitted.coefficients, LAW, rtol=1e-4)
     for name, (_, multiplier) in WORTH.items():
         assert fitted.multipliers[name] == pytest.approx(multiplier, rel=1e-5)
+    errors = errors_of(fitted.coefficients, fitted.points, fitted.multipliers)
+    assert errors.points == 72 and errors.max_relative < 1e-6
 
 
 def test_pattern_verdicts():
