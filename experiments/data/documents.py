@@ -50,7 +50,7 @@ def _txt_documents(path: Path, report: Report) -> Iterator[bytes]:
     for text in _decoded_blocks(path, report):
         buffer += text
         start = 0
-        while len(buffer) - start >= _TXT_MOST_CHARS:
+        while len(buffer) - start > _TXT_MOST_CHARS:
             end = _document_end(buffer, start)
             yield buffer[start:end].encode()
             start = end

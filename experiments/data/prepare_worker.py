@@ -132,7 +132,7 @@ def _write_windows(
 
 def _reporter(text: TextSource, split: str, progress: Progress) -> Callable[[int], None]:
     """Returns a function of the documents so far that reports now and then."""
-    total = text.total(split)
+    total = text.totals[split]
     last = 0.0
 
     def report(documents: int) -> None:

@@ -3,6 +3,7 @@
 Imports TensorFlow, so only the preparing step imports it.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,58 +21,50 @@ from experiments.data.vocabulary import SAMPLE_BYTES
 from models.errors import UserError
 
 
+@dataclasses.dataclass(kw_only=True)
 class TextSource:
     """A SeqIO source of documents, with what SeqIO has no place for: progress and user errors."""
 
-    def __init__(
-        self,
-        source: seqio.DataSource,
-        text_field: str,
-        splits: dict[str, str],
-        total: Callable[[str], int],
-        unit: str,
-    ) -> None:
-        self.source = source
-        self.text_field = text_field
-        self.splits = splits  # ours → the source's
-        self.total = total
-        self.unit = unit
-        self.bytes_read = 0
-        self.user_error: UserError | None = None
-
-    def report(self, num_bytes: int) -> None:
-        """Counts bytes that were read, for progress."""
-        self.bytes_read += num_bytes
+    # Records with a text under `text_field`.
+    source: seqio.DataSource
+    # Name of that text.
+    text_field: str
+    # The source's own names of `train` and `validation`.
+    splits: dict[str, str]
+    # What progress is counted in, `bytes` or `documents`.
+    unit: str
+    # Units of each split.
+    totals: dict[str, int]
+    # Bytes of the files that were read.
+    bytes_read: int = 0
+    # What stopped the reading; TensorFlow, which passes it on, keeps its text only.
+    user_error: UserError | None = None
 
 
 def text_source(cfg: DataConfig, cache_dir: Path) -> TextSource:
     """Returns the source that `cfg` names. Raises UserError if it is not there."""
     if cfg.source == "files":
         return _files_source(cfg)
-    if cfg.source == "tfds":
-        builder = prepared_tfds(cfg)
-        splits = {"train": cfg.tfds_train_split, "validation": cfg.tfds_validation_split}
-        for split in splits.values():
-            _check_split(builder, split, cfg)
-        return _tfds_source(builder, cfg.text_field, splits)
-    builder = embedded_builder(cfg, cache_dir)
-    return _tfds_source(builder, "text", {"train": "train", "validation": "validation"})
-
-
-def _check_split(builder: tfds.core.DatasetBuilder, split: str, cfg: DataConfig) -> None:
+    if cfg.source == "embedded":
+        builder = embedded_builder(cfg, cache_dir)
+        return _tfds_source(builder, "text", {"train": "train", "validation": "validation"})
+    builder = prepared_tfds(cfg)
     features = dict(builder.info.features.items())
     if not isinstance(features.get(cfg.text_field), tfds.features.Text):
         raise UserError(
             f"data.text_field={cfg.text_field}: no text of {cfg.tfds_name} (has:"
             f" {', '.join(features)})."
         )
-    try:
-        builder.info.splits[split]
-    except (KeyError, ValueError):
-        raise UserError(
-            f"data.tfds_*_split={split}: no split of {cfg.tfds_name} (has:"
-            f" {', '.join(builder.info.splits)}, and slices such as train[:1%])."
-        ) from None
+    splits = {"train": cfg.tfds_train_split, "validation": cfg.tfds_validation_split}
+    for name, split in splits.items():
+        try:
+            builder.info.splits[split]
+        except (KeyError, ValueError):
+            raise UserError(
+                f"data.tfds_{name}_split={split}: no split of {cfg.tfds_name} (has:"
+                f" {', '.join(builder.info.splits)}, and slices such as train[:1%])."
+            ) from None
+    return _tfds_source(builder, cfg.text_field, splits)
 
 
 def _tfds_source(
@@ -82,20 +75,15 @@ def _tfds_source(
         if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
             # TFDS has no tf.data reader for this format.
             records = builder.as_data_source(split)
-            signature = {text_field: tf.TensorSpec((), tf.string)}
-            return tf.data.Dataset.from_generator(
-                lambda: ({text_field: record[text_field]} for record in records),
-                output_signature=signature,
-            )
+            return _dataset(text_field, lambda: (record[text_field] for record in records))
         return builder.as_dataset(split, shuffle_files=False)
 
-    source = seqio.FunctionDataSource(dataset, splits=tuple(splits.values()))
     return TextSource(
-        source,
-        text_field,
-        splits,
-        lambda s: builder.info.splits[splits[s]].num_examples,
-        "documents",
+        source=seqio.FunctionDataSource(dataset, splits=tuple(splits.values())),
+        text_field=text_field,
+        splits=splits,
+        unit="documents",
+        totals={name: builder.info.splits[split].num_examples for name, split in splits.items()},
     )
 
 
@@ -104,24 +92,35 @@ def _files_source(cfg: DataConfig) -> TextSource:
 
     def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
         del shuffle_files, seed  # the order of a corpus is fixed
-        signature = {cfg.text_field: tf.TensorSpec((), tf.string)}
-        return tf.data.Dataset.from_generator(
-            lambda: ({cfg.text_field: text} for text in documents(split)),
-            output_signature=signature,
-        )
+        return _dataset(cfg.text_field, lambda: documents(split))
 
     def documents(split: str) -> Iterator[bytes]:
         try:
-            yield from split_documents(cfg, paths, split, text.report)
+            yield from split_documents(cfg, paths, split, report)
         except UserError as error:
-            text.user_error = error  # TensorFlow would only keep its text
+            text.user_error = error
             raise
 
+    def report(num_bytes: int) -> None:
+        text.bytes_read += num_bytes
+
     size = sum(path.stat().st_size for path in paths)
-    splits = {"train": "train", "validation": "validation"}
-    source = seqio.FunctionDataSource(dataset, splits=tuple(splits))
-    text = TextSource(source, cfg.text_field, splits, lambda _: size, "bytes")
+    text = TextSource(
+        source=seqio.FunctionDataSource(dataset, splits=("train", "validation")),
+        text_field=cfg.text_field,
+        splits={"train": "train", "validation": "validation"},
+        unit="bytes",
+        totals={"train": size, "validation": size},
+    )
     return text
+
+
+def _dataset(text_field: str, documents: Callable[[], Iterator[bytes]]) -> tf.data.Dataset:
+    """Returns records that hold the documents under `text_field`, made as they are asked for."""
+    return tf.data.Dataset.from_generator(
+        lambda: ({text_field: text} for text in documents()),
+        output_signature={text_field: tf.TensorSpec((), tf.string)},
+    )
 
 
 def split_documents(

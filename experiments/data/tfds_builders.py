@@ -11,18 +11,29 @@ import tensorflow_datasets as tfds
 from experiments.data import corpus
 from experiments.data.cache import digest, make_whole
 from experiments.data.config import DataConfig
+from experiments.data.digits import IMAGE_SHAPE, NUM_CLASSES
 from experiments.data.documents import split_of
 from experiments.data.sources import source_digest
 
 
-class StandardLibrary(tfds.core.GeneratorBasedBuilder):
-    """Prose and code of the running Python's standard library; one module or topic an example."""
+class _SplitByHash(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """Puts each example into train or validation by a hash of its content."""
 
-    VERSION = tfds.core.Version("1.0.0")
-
-    def __init__(self, *, validation_fraction: float = 0.05, **kwargs: Any) -> None:
+    def __init__(
+        self, *, validation_fraction: float = DataConfig.validation_fraction, **kwargs: Any
+    ) -> None:
         self._validation_fraction = validation_fraction
         super().__init__(**kwargs)
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
+        del dl_manager  # nothing is downloaded
+        return {split: self._generate_examples(split) for split in ("train", "validation")}
+
+
+class StandardLibrary(_SplitByHash):
+    """Prose and code of the running Python's standard library; one module or topic an example."""
+
+    VERSION = tfds.core.Version(corpus.VERSION)
 
     def _info(self) -> tfds.core.DatasetInfo:
         return tfds.core.DatasetInfo(
@@ -32,41 +43,26 @@ class StandardLibrary(tfds.core.GeneratorBasedBuilder):
             homepage="https://docs.python.org/3/library/",
         )
 
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
-        del dl_manager  # nothing is downloaded
-        return {split: self._generate_examples(split) for split in ("train", "validation")}
-
     def _generate_examples(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, text in corpus.documents():
             if split_of(text, self._validation_fraction) == split:
                 yield name, {"text": text}
 
 
-class Digits(tfds.core.GeneratorBasedBuilder):
+class Digits(_SplitByHash):
     """1,797 handwritten digits of 8 × 8 pixels, 0 to 16 (UCI; as packed with scikit-learn)."""
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, *, validation_fraction: float = 0.05, **kwargs: Any) -> None:
-        self._validation_fraction = validation_fraction
-        super().__init__(**kwargs)
-
     def _info(self) -> tfds.core.DatasetInfo:
+        image = tfds.features.Tensor(shape=IMAGE_SHAPE, dtype=np.uint8)
+        label = tfds.features.ClassLabel(num_classes=NUM_CLASSES)
         return tfds.core.DatasetInfo(
             builder=self,
             description="Handwritten digits, 8 × 8 pixels of 17 grey levels.",
-            features=tfds.features.FeaturesDict(
-                {
-                    "image": tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8),
-                    "label": tfds.features.ClassLabel(num_classes=10),
-                }
-            ),
+            features=tfds.features.FeaturesDict({"image": image, "label": label}),
             homepage="https://archive.ics.uci.edu/dataset/80",
         )
-
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
-        del dl_manager  # nothing is downloaded
-        return {split: self._generate_examples(split) for split in ("train", "validation")}
 
     def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
         from sklearn.datasets import load_digits

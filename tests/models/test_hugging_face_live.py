@@ -52,7 +52,8 @@ def test_transformers_loads_what_we_write_and_we_what_it_writes(name, tmp_path):
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not report[kind], (kind, report[kind])
     assert model.config.architectures == [class_name]
-    assert_trees_near(*outputs(cfg, params, model.eval()), 1e-5)
+    ours, theirs = outputs(cfg, params, model.eval())
+    assert_trees_near(ours, theirs, 1e-5)
 
     model.save_pretrained(tmp_path / "theirs")
     again, back = load(tmp_path / "theirs")

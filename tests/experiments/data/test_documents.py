@@ -44,7 +44,16 @@ def test_txt_does_not_depend_on_where_blocks_are_cut(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("é🙂 " * 60_000 + "\n\n" + "ß\n" * 50_000)
     whole = read(path)
-    monkeypatch.setattr("experiments.data.documents._BLOCK_BYTES", 1013)
+    for block_bytes in (1013, 65_536):
+        monkeypatch.setattr("experiments.data.documents._BLOCK_BYTES", block_bytes)
+        assert read(path) == whole
+
+
+def test_txt_that_fills_a_document_exactly_is_cut_as_if_more_were_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text("word " * 20_000)
+    whole = read(path)
+    monkeypatch.setattr("experiments.data.documents._BLOCK_BYTES", 65_536)
     assert read(path) == whole
 
 

@@ -298,8 +298,11 @@ def test_tfds_sets(file_format, prepare_here, tmp_path):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"tfds_validation_split": "test"}, r"split=test: no split of .* train, validation"),
-        ({"tfds_train_split": "train[:x%]"}, r"split=train\[:x%\]: no split"),
+        (
+            {"tfds_validation_split": "test"},
+            r"tfds_validation_split=test: no split of .* train, validation",
+        ),
+        ({"tfds_train_split": "train[:x%]"}, r"tfds_train_split=train\[:x%\]: no split"),
         ({"text_field": "length"}, r"text_field=length: no text of tiny_text \(has: text, url, l"),
         ({"text_field": "body"}, r"text_field=body: no text of tiny_text"),
     ],
