@@ -12,6 +12,7 @@ from experiments import registry
 from experiments.budget import parse_budget
 from experiments.config import SCALES, Experiment, to_json
 from experiments.overrides import apply_overrides
+from models.allocator import keep_freed_memory
 from models.errors import UserError
 
 # Exit codes beside 0: bad input or a failed run, and stopped by a signal with everything saved.
@@ -70,7 +71,8 @@ def main(argv: Sequence[str]) -> int:
         budget = parse_budget(experiment.budget)
         print(f"budget: {budget.amount:g} {budget.unit}", file=sys.stderr)
         return 0
-    # Only from here on is jax needed.
+    # Before jax, which is needed only from here on, starts its threads.
+    keep_freed_memory()
     from experiments.run import run_experiment
 
     return run_experiment(experiment, _WORKDIR.value, _REFERENCE.value, _FORCE.value)

@@ -1,7 +1,6 @@
 """summary.json: the figures of a run, each with what it was measured on."""
 
 import dataclasses
-import math
 import re
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from experiments.budget import Plan
 from experiments.config import Experiment
-from experiments.data.objectives import batch_spec
+from experiments.data.objectives import batch_spec, tokens_per_batch
 from experiments.evaluate import Evaluation
 from experiments.program import Program
 from experiments.step import State
@@ -58,7 +57,7 @@ def summarise(
         "params": _count_parameters(experiment, state),
         "sparsity": pruned,
         "flops": _flops(experiment, plan, program, pruned),
-        "tokens": steps * tokens_per_step(experiment),
+        "tokens": steps * tokens_per_batch(experiment.data, experiment.train.batch_size),
         "data": config["data"]["digest"],
         "validation": {
             "examples": evaluation.examples,
@@ -67,13 +66,6 @@ def summarise(
         "attention": program.model.attention_kernels(_shapes(experiment)),
         "final": outcome.final,
     }
-
-
-def tokens_per_step(experiment: Experiment) -> int:
-    """Tokens on the encoder's side of one batch, or images: the D of scaling laws."""
-    spec = batch_spec(experiment.data, experiment.train.batch_size)
-    name = next(name for name in ("inputs", "tokens", "labels") if name in spec)
-    return math.prod(spec[name][0])
 
 
 def _shapes(experiment: Experiment) -> dict[str, tuple[int, ...]]:

@@ -13,6 +13,7 @@ from experiments.checkpoint import Checkpoints
 from experiments.clock import Clock
 from experiments.config import Experiment
 from experiments.data.batches import Batches
+from experiments.data.objectives import tokens_per_batch
 from experiments.data.prefetch import Prefetcher
 from experiments.display import Display
 from experiments.evaluate import Evaluation
@@ -112,8 +113,11 @@ def train(
         means["learning_rate"] = float(
             learning_rate(experiment.optimizer, jnp.float32(plan.progress(done - 1)))
         )
+        step_s = (clock.seconds["train"] - trained_before_s) / (done - first)
+        means["tokens_per_s"] = tokens_per_batch(experiment.data, cfg.batch_size) / step_s
         folder.log("train", done, spent(done) | means)
-        display.update(done, total, _one_line(done, total, means, outcome.final))
+        line = _one_line(done, total, means, outcome.final, step_s)
+        display.update(done, total, line)
 
     def evaluate(done: int) -> None:
         report_pending()
@@ -143,6 +147,7 @@ def train(
         Prefetcher(batches, experiment.seed, first) as feed,
     ):
         clock.switch("train")
+        trained_before_s = clock.seconds["train"]
         for step in range(first, total):
             done = step + 1
             progress, next_progress = plan.progress(step), plan.progress(done)
@@ -170,10 +175,13 @@ def train(
     return state, outcome
 
 
-def _one_line(done: int, total: int, means: dict[str, float], final: dict[str, float]) -> str:
+def _one_line(
+    done: int, total: int, means: dict[str, float], final: dict[str, float], step_s: float
+) -> str:
     shown = f"step {done}/{total}  loss {means['loss']:.3f}"
     if "sparsity" in means:
         shown += f"  sparsity {100 * means['sparsity']:.1f} %"
     if "nll" in final:
         shown += f"  validation {final['nll']:.3f}"
-    return shown
+    left_s = (total - done) * step_s
+    return f"{shown}  {means['tokens_per_s']:,.0f} tokens/s  {left_s:.0f} s left"

@@ -202,9 +202,13 @@ class Attention(Module):
         bias: jax.Array | None = None,
         mask: jax.Array | None = None,
         is_causal: bool = False,
+        kernel: str | None = None,
         key: jax.Array | None = None,
     ) -> jax.Array:
-        """Attends and projects back to the width of the model (B, T, D)."""
+        """Attends and projects back to the width of the model (B, T, D).
+
+        `kernel` is used in place of the configured one.
+        """
         o_BTHK = attend(
             q_BTHK,
             k_BSHK,
@@ -213,7 +217,7 @@ class Attention(Module):
             mask=mask,
             is_causal=is_causal,
             scale=self.scale,
-            kernel=self.kernel,
+            kernel=kernel or self.kernel,
             dropout_rate=self.dropout,
             key=key,
         )

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from sparsity.plan import is_stacked, named_leaves
+from sparsity.prune import map_masked
 
 
 class SparseAdafactorState(NamedTuple):
@@ -53,10 +54,11 @@ def scale_by_sparse_adafactor(
         moment = jax.tree.map(
             lambda v, g: decay * v + (1 - decay) * (g * g + epsilon), state.second_moment, grads
         )
+        moment = map_masked(lambda v, kept: jnp.where(kept, v, 0), moment, masks)
 
         def scaled(path: str, g: jax.Array, v: jax.Array, w: jax.Array) -> jax.Array:
             kept, stacked = masks.get(path), is_stacked(path)
-            u = g * jax.lax.rsqrt(v)
+            u = jnp.where(v > 0, g * jax.lax.rsqrt(v), 0)
             u /= jnp.maximum(1.0, _rms(u, kept, stacked) / clip_rms)
             return u * jnp.maximum(_rms(w, kept, stacked), min_parameter_rms)
 

@@ -16,16 +16,11 @@ def nm_members(score: jax.Array, kept: int, group: int, axis: int) -> jax.Array:
         return nm_members(score.swapaxes(-1, -2), kept, group, -2).swapaxes(-1, -2)
     *lead, rows, columns = score.shape
     grouped = score.reshape(*lead, rows // group, group, columns)
-    parts = [grouped[..., i, :] for i in range(group)]
-    ranks = [
-        sum(
-            ((other >= part) if j < i else (other > part)).astype(jnp.int8)
-            for j, other in enumerate(parts)
-            if j != i
-        )
-        for i, part in enumerate(parts)
-    ]
-    return (jnp.stack(ranks, axis=-2) < kept).reshape(score.shape)
+    this, other = grouped[..., :, None, :], grouped[..., None, :, :]
+    place = jnp.arange(group)
+    earlier = jnp.expand_dims(place[None, :] < place[:, None], (*range(len(lead) + 1), -1))
+    rank = jnp.sum((other > this) | ((other == this) & earlier), axis=-2, dtype=jnp.int32)
+    return (rank < kept).reshape(score.shape)
 
 
 def block_scores(score: jax.Array, rows: int, columns: int) -> jax.Array:

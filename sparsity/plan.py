@@ -107,8 +107,8 @@ def erk_sparsities(shapes: dict[str, tuple[int, ...]], sparsity: float) -> dict[
     sizes = {path: math.prod(shape) for path, shape in shapes.items()}
     per_layer = {path: shape[1:] if is_stacked(path) else shape for path, shape in shapes.items()}
     raw = {path: sum(shape) / math.prod(shape) for path, shape in per_layer.items()}
-    dense: set[str] = set()
-    while True:
+    dense = set(shapes) if sparsity == 0 else set()
+    while len(dense) < len(shapes):
         budget = (1 - sparsity) * sum(sizes.values()) - sum(sizes[path] for path in dense)
         weight = sum(raw[path] * sizes[path] for path in shapes if path not in dense)
         scale = budget / weight

@@ -32,9 +32,9 @@ def prune(
     `key` draws the first masks of rules that start sparse. The returned update takes `progress`
     and `next_progress` (float32 budget shares before and after the step) and `key`, and hands them
     on to `inner` together with `masks`. Masks are chosen from the weights and the gradients that
-    the step is given, every `update_every_steps` steps and at both ends of the window. Gradients
-    and the wrapped optimiser's statistics of pruned weights are 0. Weights that come back start
-    from 0.
+    the step is given, every `update_every_steps` steps and at both ends of the window. `inner` sees
+    gradients and statistics of 0 for pruned weights; weights that come back start from 0, without
+    a past.
     """
     inner = optax.with_extra_args_support(inner)
     if cfg.rule == "none":
@@ -71,22 +71,24 @@ def prune(
 
         due = is_due(cfg, state.step, state.progress, next_progress)
         masks = jax.lax.cond(due, choose, lambda: state.masks)
-        kept, moved = masks, map_paths(jnp.logical_and, state.masks, masks)
+        kept = masks
         if rule.straight_through:
             # Masked weights keep learning until the last mask is chosen; only then are they zeroed.
-            kept = moved = map_paths(lambda mask: mask | (next_progress < end), masks)
+            kept = map_paths(lambda mask: mask | (next_progress < end), masks)
+        # The statistics are masked before the update, not after it: then all of it is one fused
+        # pass that writes every moment in place.
         updates, inner_state = inner.update(
             map_masked(lambda grad, keep: jnp.where(keep, grad, 0), grads, kept),
-            state.inner,
+            _mask_statistics(inner, state.inner, params, kept),
             params,
             next_progress=next_progress,
             key=key,
             masks=kept,
             **extra,
         )
-        inner_state = _mask_statistics(inner, inner_state, params, kept)
-        updates = map_masked(lambda u, keep, w: jnp.where(keep, u, -w), updates, moved, params)
-        return updates, PruneState(masks, inner_state, next_progress, state.step + 1)
+        updates = map_masked(lambda u, keep, w: jnp.where(keep, u, -w), updates, kept, params)
+        settled = jnp.asarray(next_progress, jnp.float32)
+        return updates, PruneState(masks, inner_state, settled, state.step + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

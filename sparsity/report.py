@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparsity.config import PruningConfig
+from sparsity.config import PruningConfig, parse_pattern
 from sparsity.plan import Plan, Target, make_plan, named_leaves
 from sparsity.prune import masks_of
 
@@ -25,6 +25,8 @@ class Reached(TypedDict):
 class Summary(TypedDict):
     """Zeros over all pruned parameters, then each; the extremes are paths."""
 
+    # For example `2:4 along the contraction axis`.
+    pattern: str
     overall: float
     target: float
     off_by: int
@@ -53,7 +55,9 @@ def summary(cfg: PruningConfig, params: Any, opt_state: Any) -> Summary | None:
         apart = abs(sum(by_path[path]["zeros"] for path in plan.global_paths) - plan.global_pruned)
     else:
         apart = 0
+    nm = parse_pattern(cfg.pattern).kind == "n:m"
     return Summary(
+        pattern=f"{cfg.pattern} along the {cfg.nm_axis} axis" if nm else cfg.pattern,
         overall=zeros / size,
         target=planned / size,
         off_by=max(apart, *(one["off_by"] for one in by_path.values())),

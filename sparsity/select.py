@@ -1,6 +1,7 @@
 """Turns scores into masks that follow the plan: exact counts, patterns, one or many thresholds."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,10 @@ import jax.numpy as jnp
 from sparsity.config import PruningConfig
 from sparsity.patterns import block_scores, nm_members, spread_blocks
 from sparsity.plan import Plan, Target, nm_axis
-from sparsity.threshold import keep_largest
+from sparsity.threshold import Score, keep_largest
 
 Flat = dict[str, jax.Array]
+Scores = dict[str, Score]
 
 
 class Selector:
@@ -19,7 +21,7 @@ class Selector:
     def __init__(self, cfg: PruningConfig, plan: Plan):
         self._cfg, self._plan = cfg, plan
 
-    def at(self, scores: Flat, share: jax.Array | float) -> Flat:
+    def at(self, scores: Scores, share: jax.Array | float) -> Flat:
         """Returns the masks at `share` of the target sparsity; negative scores are never kept.
 
         At share 1 the counts are the plan's, to the weight. N:M patterns are reached gradually:
@@ -32,7 +34,7 @@ class Selector:
         }
         return masks | self._together(scores, share)
 
-    def keep_share(self, scores: Flat, share: jax.Array | float) -> Flat:
+    def keep_share(self, scores: Scores, share: jax.Array | float) -> Flat:
         """Returns masks of the best `share` of each parameter's finally kept units."""
         masks = {}
         for path, target in self._plan.targets.items():
@@ -40,44 +42,58 @@ class Selector:
             masks[path] = _keep(scores[path], target, jnp.round(share * kept).astype(jnp.int32))
         return masks
 
-    def _one(self, score: jax.Array, target: Target, pruned: jax.Array) -> jax.Array:
+    def _one(self, score: Score, target: Target, pruned: jax.Array) -> jax.Array:
         if target.pattern.kind == "n:m":
-            members = nm_members(score, *target.pattern.shape, nm_axis(self._cfg))
-            score = jnp.where(members & (score >= 0), jnp.inf, score)
+            members = nm_members(score.values(), *target.pattern.shape, nm_axis(self._cfg))
+            score = Score(_members_first(score.function), (members, *score.operands))
         return _keep(score, target, target.units - pruned)
 
-    def _together(self, scores: Flat, share: jax.Array | float) -> Flat:
+    def _together(self, scores: Scores, share: jax.Array | float) -> Flat:
         paths = self._plan.global_paths
         if not paths:
             return {}
         targets = [self._plan.targets[path] for path in paths]
-        flat = [scores[p].reshape(1, -1, t.shape[-1]) for p, t in zip(paths, targets, strict=True)]
-        total = sum(score.size for score in flat)
+        flat = [scores[path].map(lambda x: x.reshape(1, -1, x.shape[-1])) for path in paths]
+        total = sum(target.layers * target.units for target in targets)
         keep = (total - _pruned(self._plan.global_pruned, share)).reshape(1)
-        masks = keep_largest([score.astype(jnp.float32) for score in flat], keep)
+        masks = keep_largest(flat, keep)
         return {p: m.reshape(t.shape) for p, t, m in zip(paths, targets, masks, strict=True)}
+
+
+def _members_first(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Returns the scores with every kept member of an N:M mask above all others."""
+
+    def lifted(members: jax.Array, *operands: jax.Array) -> jax.Array:
+        score = function(*operands)
+        return jnp.where(members & (score >= 0), jnp.inf, score)
+
+    return lifted
 
 
 def _pruned(final: int, share: jax.Array | float) -> jax.Array:
     """Returns share · final as int32; exact at share 1, where float32 could miss a large count."""
     share = jnp.asarray(share, jnp.float32)
-    return jnp.where(
-        share >= 1, final, jnp.minimum(jnp.round(share * final), final).astype(jnp.int32)
-    )
+    some = jnp.minimum(jnp.round(share * final).astype(jnp.int32), final)
+    return jnp.where(share >= 1, final, some)
 
 
-def _keep(score: jax.Array, target: Target, keep: jax.Array) -> jax.Array:
-    score = score.astype(jnp.float32).reshape(target.matrix_shape)
+def _keep(score: Score, target: Target, keep: jax.Array) -> jax.Array:
+    score = score.map(lambda x: x.reshape(target.matrix_shape))
     keep = jnp.broadcast_to(keep, (target.layers,)).astype(jnp.int32)
     if target.pattern.kind == "block":
-        (mask,) = keep_largest([block_scores(score, *target.pattern.shape)], keep)
+        pooled = block_scores(score.values(), *target.pattern.shape)
+        (mask,) = keep_largest([Score(lambda x: x, (pooled,))], keep)
         mask = spread_blocks(mask, *target.pattern.shape)
     else:
         (mask,) = keep_largest([score], keep)
     return mask.reshape(target.shape)
 
 
-def map_paths(function, *trees: Flat) -> Flat:
+def map_paths(function: Callable[..., Any], *trees: Mapping[str, Any]) -> dict[str, Any]:
     """Returns {path: function(values of the trees at path)} for the paths of the first tree."""
-    paths: Iterable[str] = trees[0]
-    return {path: function(*(tree[path] for tree in trees)) for path in paths}
+    return {path: function(*(tree[path] for tree in trees)) for path in trees[0]}
+
+
+def make_scores(function: Callable[..., jax.Array], *operands: Flat) -> Scores:
+    """Returns the scores function(operands at path), elementwise, for every path."""
+    return map_paths(lambda *arrays: Score(function, arrays), *operands)

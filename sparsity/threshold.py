@@ -1,19 +1,44 @@
 """Chooses exactly the k largest scores of each layer, by counting instead of sorting."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 # The 31 bits of a float >= 0, three at a pass; the last pass overlaps so that all are alike.
 _SHIFTS = tuple(max(28 - 3 * i, 0) for i in range(11))
+_ABOVE_ALL = 2**31 - 2
 
 
-def keep_largest(scores: list[jax.Array], keep: jax.Array) -> list[jax.Array]:
+class Score(NamedTuple):
+    """Scores as an elementwise function and its operands, so that no array of them is stored.
+
+    A negative score says that this weight is never kept.
+    """
+
+    function: Callable[..., jax.Array]
+    operands: tuple[jax.Array, ...]
+
+    def values(self) -> jax.Array:
+        """Returns the scores as a float32 array."""
+        return self.function(*self.operands).astype(jnp.float32)
+
+    def bits(self) -> jax.Array:
+        """Returns the scores as int32 of the same order: negative ones below 0, NaN above all."""
+        return lax.bitcast_convert_type(self.values(), jnp.int32)
+
+    def map(self, change: Callable[[jax.Array], jax.Array]) -> "Score":
+        """Returns the same scores of operands that were reshaped or sliced alike."""
+        return Score(self.function, tuple(change(operand) for operand in self.operands))
+
+
+def keep_largest(scores: list[Score], keep: jax.Array) -> list[jax.Array]:
     """Returns masks that are True at the `keep` largest scores of each layer over all tensors.
 
     Args:
-      scores: tensors (layers, rows, columns) that share the first dimension. A negative score says
-        that this weight is never kept.
+      scores: of tensors (layers, rows, columns) that share the first dimension.
       keep: (layers,) int32, how many are kept in each layer over all tensors together.
 
     The count is exact: among equal scores those of the first tensor, first row, first column are
@@ -22,34 +47,36 @@ def keep_largest(scores: list[jax.Array], keep: jax.Array) -> list[jax.Array]:
     is integer sums, so the masks do not depend on how the tensors are sharded.
     """
     threshold = _threshold(scores, keep)[:, None, None]
-    rows = [_count_rows((score > threshold, score == threshold)) for score in scores]
+    rows = [_count_rows((score.bits() > threshold, score.bits() == threshold)) for score in scores]
     missing = keep - sum(jnp.sum(larger, axis=1) for larger, _ in rows)
     masks = []
     for score, (_, ties) in zip(scores, rows, strict=True):
-        first = _first_ties(score, threshold, ties, missing)
-        masks.append((score > threshold) | ((score == threshold) & first))
+        masks.append(score.bits() >= _threshold_with_ties(score, threshold, ties, missing))
         missing = jnp.maximum(missing - jnp.sum(ties, axis=1), 0)
     return masks
 
 
-def _threshold(scores: list[jax.Array], keep: jax.Array) -> jax.Array:
-    """Returns per layer the largest t >= 0 with at least `keep` scores >= t; ∞ for keep = 0."""
-    digits = jnp.arange(1, 8, dtype=jnp.uint32)
-    shifts = jnp.asarray(_SHIFTS, jnp.uint32)
+def _threshold(scores: list[Score], keep: jax.Array) -> jax.Array:
+    """Returns per layer the largest t >= 0 (as bits) with at least `keep` scores >= t."""
+    digits = jnp.arange(1, 8)
+    shifts = jnp.asarray(_SHIFTS)
 
     def narrow(i: jax.Array, low: jax.Array) -> jax.Array:
-        bits = low[:, None] + (digits << shifts[i])[None, :]
-        at_least = lax.bitcast_convert_type(bits, jnp.float32)[:, :, None, None]
-        counts = jnp.zeros(bits.shape, jnp.int32)
+        candidates = low[:, None] + (digits << shifts[i])[None, :]
+        counts = jnp.zeros(candidates.shape, jnp.int32)
         for score in scores:
-            per_row = _count_rows(tuple(score >= at_least[:, d] for d in range(len(digits))))
+            # Tied to the loop's variable, or XLA would store the scores before the loop.
+            operands, at_least = lax.optimization_barrier((score.operands, candidates))
+            bits = Score(score.function, operands).bits()
+            per_row = _count_rows(
+                tuple(bits >= at_least[:, d, None, None] for d in range(len(digits)))
+            )
             counts += jnp.stack([jnp.sum(count, axis=1) for count in per_row], axis=1)
-        digit = jnp.sum(counts >= keep[:, None], axis=1, dtype=jnp.uint32)
+        digit = jnp.sum(counts >= keep[:, None], axis=1, dtype=jnp.int32)
         return low + (digit << shifts[i])
 
-    low = jnp.zeros(keep.shape, jnp.uint32)
-    bits = lax.fori_loop(0, len(_SHIFTS), narrow, low)
-    return jnp.where(keep > 0, lax.bitcast_convert_type(bits, jnp.float32), jnp.inf)
+    bits = lax.fori_loop(0, len(_SHIFTS), narrow, jnp.zeros(keep.shape, jnp.int32))
+    return jnp.where(keep > 0, bits, _ABOVE_ALL)
 
 
 def _count_rows(conditions: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -66,16 +93,21 @@ def _count_rows(conditions: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     )
 
 
-def _first_ties(
-    score: jax.Array, threshold: jax.Array, per_row: jax.Array, wanted: jax.Array
+def _threshold_with_ties(
+    score: Score, threshold: jax.Array, ties: jax.Array, wanted: jax.Array
 ) -> jax.Array:
-    """Says where the first `wanted` scores equal to the threshold may lie, in row-major order."""
-    before = jnp.cumsum(per_row, axis=1) - per_row
-    take = jnp.clip(wanted[:, None] - before, 0, per_row)
+    """Returns thresholds that let through the first `wanted` ties of a layer, in row-major order.
+
+    `ties` counts the scores equal to the threshold in each row, (layers, rows).
+    """
+    before = jnp.cumsum(ties, axis=1) - ties
+    take = jnp.clip(wanted[:, None] - before, 0, ties)
     # At most one row a layer is taken in part, and only its columns need a running count.
-    cut = jnp.argmax((take > 0) & (take < per_row), axis=1)
-    row = jnp.take_along_axis(score, cut[:, None, None], axis=1) == threshold
-    limit = jnp.take_along_axis(take, cut[:, None], axis=1)[:, :, None]
-    columns = jnp.cumsum(row, axis=2, dtype=jnp.int32) <= limit
-    is_cut = (jnp.arange(score.shape[1])[None, :] == cut[:, None])[:, :, None]
-    return (take == per_row)[:, :, None] | (is_cut & columns)
+    cut = jnp.argmax((take > 0) & (take < ties), axis=1)
+    row = score.map(lambda x: jnp.take_along_axis(x, cut[:, None, None], axis=1))
+    running = jnp.cumsum(row.bits() == threshold, axis=2, dtype=jnp.int32)
+    taken = jnp.take_along_axis(take, cut[:, None], axis=1)[:, :, None]
+    of_cut_row = jnp.where(running <= taken, threshold, threshold + 1)
+    of_row = jnp.where((take == ties)[:, :, None], threshold, threshold + 1)
+    is_cut = (jnp.arange(ties.shape[1])[None, :] == cut[:, None])[:, :, None]
+    return jnp.where(is_cut, of_cut_row, of_row)

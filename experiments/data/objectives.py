@@ -1,5 +1,6 @@
 """The objective that a configuration names: what is drawn, and what a batch is made of."""
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -52,3 +53,10 @@ def objective_of(cfg: DataConfig) -> Objective:
 def batch_spec(cfg: DataConfig, batch_size: int) -> BatchSpec:
     """Returns (shape, dtype) of each array of a batch, without any data."""
     return objective_of(cfg).spec(batch_size)
+
+
+def tokens_per_batch(cfg: DataConfig, batch_size: int) -> int:
+    """Returns the tokens on the input side of a batch, or its images: what scaling laws call D."""
+    spec = batch_spec(cfg, batch_size)
+    name = next(name for name in ("inputs", "tokens", "labels") if name in spec)
+    return math.prod(spec[name][0])

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,13 @@ from experiments.data.digits import NUM_CLASSES
 from experiments.data.objectives import objective_of
 from experiments.data.prepare import Progress, vocabulary_facts
 from experiments.data.sources import source_digest
-from experiments.data.tasks import TextSource, make_task, text_source, vocabulary_sample
+from experiments.data.tasks import (
+    HANDFUL,
+    TextSource,
+    make_task,
+    text_source,
+    vocabulary_sample,
+)
 from experiments.data.tfds_builders import embedded_builder
 from experiments.data.windows import WindowWriter, write_array, write_facts
 from models.errors import UserError
@@ -119,15 +125,21 @@ def _write_windows(
 ) -> dict[str, int]:
     """Writes the documents, up to max_tokens (0: all), and returns how much was read."""
     documents = tokens = num_bytes = 0
-    for example in dataset.as_numpy_iterator():
-        writer.add(example["targets"])
+    for document, text in _documents(dataset):
+        writer.add(document)
         documents += 1
-        tokens += len(example["targets"])
-        num_bytes += len(example["targets_pretokenized"])
+        tokens += len(document)
+        num_bytes += len(text)
         report(documents)
         if max_tokens and tokens >= max_tokens:
             break
     return {"documents": documents, "tokens": tokens, "bytes": num_bytes}
+
+
+def _documents(dataset: tf.data.Dataset) -> Iterator[tuple[np.ndarray, bytes]]:
+    """Yields (tokens, text) of each document, fetched from TensorFlow by the handful."""
+    for handful in dataset.ragged_batch(HANDFUL).as_numpy_iterator():
+        yield from zip(handful["targets"], handful["targets_pretokenized"], strict=True)
 
 
 def _reporter(text: TextSource, split: str, progress: Progress) -> Callable[[int], None]:

@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     straight_through: bool = False
 
 
-def random_scores(shapes: Flat, key: jax.Array | None) -> Flat:
+def random_numbers(shapes: Flat, key: jax.Array | None) -> Flat:
     """Returns uniform numbers in [0, 1) for every path, the same however they are sharded."""
     if key is None:
         raise ValueError("this pruning rule draws at random: give prune and its update a key")

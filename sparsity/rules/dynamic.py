@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from sparsity.config import PruningConfig
-from sparsity.rules.base import Rule, Step, random_scores
-from sparsity.select import Flat, Selector, map_paths
+from sparsity.rules.base import Rule, Step, random_numbers
+from sparsity.rules.gradual import kept_magnitude
+from sparsity.select import Flat, Selector, make_scores
 
 
 def static(cfg: PruningConfig) -> Rule:
@@ -18,8 +19,8 @@ def set_evolution(cfg: PruningConfig) -> Rule:
     """Drops the smallest |w| and regrows at random (SET; Mocanu et al. 2018, arXiv 1707.04780)."""
 
     def update(step: Step, select: Selector) -> Flat:
-        grown = random_scores(step.weights, step.key)
-        return _drop_and_grow(step, select, cfg.drop_fraction, grown)
+        numbers = random_numbers(step.weights, step.key)
+        return _drop_and_grow(step, select, cfg.drop_fraction, numbers)
 
     return Rule(_random_masks, update)
 
@@ -32,17 +33,20 @@ def rigl(cfg: PruningConfig) -> Rule:
 
     def update(step: Step, select: Selector) -> Flat:
         drop = cfg.drop_fraction / 2 * (1 + jnp.cos(jnp.pi * step.phase))
-        return _drop_and_grow(step, select, drop, map_paths(jnp.abs, step.gradients))
+        return _drop_and_grow(step, select, drop, step.gradients)
 
     return Rule(_random_masks, update)
 
 
 def _random_masks(weights: Flat, select: Selector, key: jax.Array | None) -> Flat:
-    return select.at(random_scores(weights, key), 1.0)
+    return select.at(make_scores(jnp.abs, random_numbers(weights, key)), 1.0)
 
 
 def _drop_and_grow(step: Step, select: Selector, drop: jax.Array | float, grow: Flat) -> Flat:
-    """Replaces the `drop` share of kept weights, smallest |w| first, by the best of `grow`."""
-    active = map_paths(lambda m, w: jnp.where(m, jnp.abs(w), -1), step.masks, step.weights)
-    survivors = select.keep_share(active, 1.0 - drop)
-    return select.at(map_paths(lambda m, g: jnp.where(m, jnp.inf, g), survivors, grow), 1.0)
+    """Replaces the `drop` share of kept weights, smallest |w| first, by the largest |grow|."""
+    survivors = select.keep_share(make_scores(kept_magnitude, step.masks, step.weights), 1.0 - drop)
+
+    def survivors_first(survives: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.where(survives, jnp.inf, jnp.abs(x))
+
+    return select.at(make_scores(survivors_first, survivors, grow), 1.0)

@@ -4,14 +4,18 @@ import jax
 import jax.numpy as jnp
 
 from sparsity.config import PruningConfig
-from sparsity.rules.base import Rule, Step, random_scores
-from sparsity.select import Flat, Selector, map_paths
+from sparsity.rules.base import Rule, Step, random_numbers
+from sparsity.select import Flat, Selector, make_scores, map_paths
 
 
 def magnitude(cfg: PruningConfig) -> Rule:
     """Prunes the smallest |w| (Zhu & Gupta 2017, arXiv 1710.01878)."""
     del cfg
-    return Rule(_dense, lambda step, select: select.at(_kept(step, _absolute(step)), step.share))
+
+    def update(step: Step, select: Selector) -> Flat:
+        return select.at(make_scores(kept_magnitude, step.masks, step.weights), step.share)
+
+    return Rule(_dense, update)
 
 
 def magnitude_ste(cfg: PruningConfig) -> Rule:
@@ -21,16 +25,25 @@ def magnitude_ste(cfg: PruningConfig) -> Rule:
     the mask stays and the weights under it become 0.
     """
     del cfg
-    return Rule(_dense, lambda step, select: select.at(_absolute(step), step.share), True)
+    return Rule(
+        _dense,
+        lambda step, select: select.at(make_scores(jnp.abs, step.weights), step.share),
+        straight_through=True,
+    )
 
 
 def saliency(cfg: PruningConfig) -> Rule:
-    """Prunes the smallest |w·g|, the first-order change of the loss (Molchanov et al. 2017)."""
+    """Prunes the smallest |w·g|, the first-order change of the loss.
+
+    Molchanov et al. 2017 (arXiv 1611.06440), equation 9, for single weights.
+    """
     del cfg
 
+    def score(mask: jax.Array, weight: jax.Array, gradient: jax.Array) -> jax.Array:
+        return kept_magnitude(mask, weight * gradient)
+
     def update(step: Step, select: Selector) -> Flat:
-        scores = map_paths(lambda w, g: jnp.abs(w * g), step.weights, step.gradients)
-        return select.at(_kept(step, scores), step.share)
+        return select.at(make_scores(score, step.masks, step.weights, step.gradients), step.share)
 
     return Rule(_dense, update)
 
@@ -40,20 +53,17 @@ def random(cfg: PruningConfig) -> Rule:
     del cfg
 
     def update(step: Step, select: Selector) -> Flat:
-        return select.at(_kept(step, random_scores(step.weights, step.key)), step.share)
+        numbers = random_numbers(step.weights, step.key)
+        return select.at(make_scores(kept_magnitude, step.masks, numbers), step.share)
 
     return Rule(_dense, update)
+
+
+def kept_magnitude(mask: jax.Array, x: jax.Array) -> jax.Array:
+    """Returns |x|, and −1 at pruned weights so that none of them comes back."""
+    return jnp.where(mask, jnp.abs(x), -1)
 
 
 def _dense(weights: Flat, select: Selector, key: jax.Array | None) -> Flat:
     del select, key
     return map_paths(lambda w: jnp.ones(w.shape, bool), weights)
-
-
-def _absolute(step: Step) -> Flat:
-    return map_paths(jnp.abs, step.weights)
-
-
-def _kept(step: Step, scores: Flat) -> Flat:
-    """Returns the scores with −1 at pruned weights, so that none of them comes back."""
-    return map_paths(lambda m, s: jnp.where(m, s, -1), step.masks, scores)

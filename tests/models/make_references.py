@@ -46,12 +46,12 @@ T5_CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def t5_reference(changes: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
-    """Returns the arrays of one reference file, computed by transformers."""
+def t5_model(changes: dict[str, Any], seed: int) -> Any:
+    """Returns a randomly initialised model of transformers."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
-    options = _BASE | changes
+    options = t5_options(changes)
     torch.manual_seed(seed)
     config = T5Config(
         **options, decoder_start_token_id=0, attn_implementation="eager", dropout_rate=0.0
@@ -66,10 +66,22 @@ def t5_reference(changes: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
         for name, weight in model.named_parameters():
             if "layer_norm" in name:  # All ones would hide a norm that forgets its scale.
                 weight.add_(0.3 * torch.randn_like(weight))
+    return model
 
+
+def t5_options(changes: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of a case, as transformers calls them."""
+    return _BASE | changes
+
+
+def t5_reference(changes: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Returns the arrays of one reference file, computed by transformers."""
+    import torch
+
+    options, model = t5_options(changes), t5_model(changes, seed)
     rng = np.random.default_rng(seed)
-    inputs = _padded(rng, options["vocab_size"], lengths=(17, 5, 11))
-    targets = _padded(rng, options["vocab_size"], lengths=(2, 13, 7))
+    inputs = padded(rng, options["vocab_size"], lengths=(17, 5, 11))
+    targets = padded(rng, options["vocab_size"], lengths=(2, 13, 7))
     labels = torch.from_numpy(np.where(targets == 0, -100, targets)).long()
     outputs = model(
         input_ids=torch.from_numpy(inputs).long(),
@@ -77,16 +89,23 @@ def t5_reference(changes: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
         labels=labels,
     )
     outputs.loss.backward()
+    return {
+        **model_arrays(options, model),
+        "gradients": np.concatenate([w.grad.numpy().ravel() for w in model.parameters()]),
+        "inputs": inputs,
+        "targets": targets,
+        "logits": outputs.logits.detach().numpy(),
+        "loss": outputs.loss.detach().numpy(),
+    }
+
+
+def model_arrays(options: dict[str, Any], model: Any) -> dict[str, np.ndarray]:
+    """Returns the arrays that say what a model is."""
     weights = dict(model.named_parameters())
     return {
         "options": np.array(json.dumps(options)),
         "shapes": np.array(json.dumps({name: list(w.shape) for name, w in weights.items()})),
         "weights": np.concatenate([w.detach().numpy().ravel() for w in weights.values()]),
-        "gradients": np.concatenate([w.grad.numpy().ravel() for w in weights.values()]),
-        "inputs": inputs,
-        "targets": targets,
-        "logits": outputs.logits.detach().numpy(),
-        "loss": outputs.loss.detach().numpy(),
     }
 
 
@@ -98,7 +117,8 @@ def by_name(reference: Mapping[str, np.ndarray], vector: str) -> dict[str, np.nd
     return {name: part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
-def _padded(rng: np.random.Generator, vocab_size: int, lengths: tuple[int, ...]) -> np.ndarray:
+def padded(rng: np.random.Generator, vocab_size: int, lengths: tuple[int, ...]) -> np.ndarray:
+    """Returns int32 rows of random tokens of these lengths, padded with 0 to the longest."""
     tokens = rng.integers(1, vocab_size, (len(lengths), max(lengths)), dtype=np.int32)
     return np.where(np.arange(max(lengths)) < np.array(lengths)[:, None], tokens, 0).astype("int32")
 

@@ -31,11 +31,8 @@ MESHES = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Leaves out XLA's optimisations of machine code, which double the time of these tests."""
-    jax.config.update("jax_disable_most_optimizations", True)
+def forget_programs():
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
     program.cache_clear()
 
 

@@ -22,8 +22,9 @@ class Run(NamedTuple):
     start: Any
     middle: Any
     end: Any
-    weights: dict[str, np.ndarray]
     masks: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray]
+    gradients: dict[str, np.ndarray]
     first_moment: dict[str, np.ndarray]
 
 
@@ -42,13 +43,11 @@ def small_tree() -> dict:
 
 
 def adam() -> optax.GradientTransformation:
-    """An optimiser with moments, decay on the matrices only, and clipping."""
+    """An optimiser with moments, and decay on the matrices only."""
     decay = optax.add_decayed_weights(
         0.01, mask=lambda tree: jax.tree.map(lambda x: jnp.ndim(x) > 1, tree)
     )
-    return optax.chain(
-        optax.clip_by_global_norm(1.0), optax.scale_by_adam(), decay, optax.scale(-0.05)
-    )
+    return optax.chain(optax.scale_by_adam(b1=0.9), decay, optax.scale(-0.05))
 
 
 def loss(params: Any, step: jax.Array) -> jax.Array:
@@ -101,9 +100,9 @@ class Trainer:
         moments = optax.tree_utils.tree_get(opt, "mu")
         record = [
             {path: leaf for path, leaf in named_leaves(tree) if path in masks}
-            for tree in (params, moments)
+            for tree in (params, grads, moments)
         ]
-        return (params, opt), (record[0], masks, record[1])
+        return (params, opt), (masks, *record)
 
     def run(self) -> Run:
         start = self.init()

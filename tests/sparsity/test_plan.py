@@ -6,7 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from models.api import build
+from models.config import T5Config
 from models.errors import UserError
+from models.presets import BERT_DEMO, VIT_DEMO
 from sparsity.config import PruningConfig
 from sparsity.plan import embedding_sparsity, erk_sparsities, make_plan, named_leaves
 
@@ -55,6 +58,26 @@ def test_matrices_and_embeddings_are_pruned_as_in_the_study():
     assert targets["token_embedding"].pruned_units == 800
     wo = targets["encoder/layers/mlp/wo"]
     assert (wo.layers, wo.units, wo.pruned_units) == (3, 640, 480)
+
+
+@pytest.mark.parametrize(
+    ("model", "dense_matrices"),
+    [
+        (T5Config(model_dim=8, mlp_dim=8, num_heads=2, head_dim=4, vocab_size=128), set()),
+        (BERT_DEMO, {"position_embedding", "token_type_embedding"}),
+        (VIT_DEMO, {"position_embedding"}),
+    ],
+)
+def test_every_matrix_of_the_models_is_pruned_but_tables_of_positions(model, dense_matrices):
+    params = jax.eval_shape(build(model).init, jax.random.key(0))
+    targets = make_plan(magnitude(), params).targets
+    for path, leaf in named_leaves(params):
+        matrix = leaf.ndim - ("layers" in path.split("/")) >= 2
+        dense = path in dense_matrices or path.endswith("relative_bias")
+        assert (path in targets) == (matrix and not dense), path
+    assert {path for path in targets if targets[path].sparsity == 0.5} == {
+        path for path in targets if path in ("token_embedding", "logits")
+    }
 
 
 def test_embeddings_can_stay_dense_or_be_pruned_like_the_rest():
@@ -122,6 +145,11 @@ def test_erk_densities():
     result = erk_sparsities(shapes, 0.8)
     for path, sparsity in expected.items():
         assert math.isclose(result[path], sparsity, rel_tol=1e-12)
+
+
+def test_erk_of_nothing_asked_for_is_dense():
+    assert erk_sparsities({"a": (4, 4), "b": (8, 2)}, 0.0) == {"a": 0.0, "b": 0.0}
+    assert erk_sparsities({}, 0.5) == {}
 
 
 def test_erk_keeps_small_tensors_dense_and_still_meets_the_whole():

@@ -23,7 +23,16 @@ def test_summary_of_a_finished_run():
         "size": 128,
         "off_by": 0,
     }
+    assert found["pattern"] == "unstructured"
     np.testing.assert_allclose(current_sparsity(opt), 0.75)
+
+
+def test_summary_says_along_which_axis_groups_run():
+    params = {"a": jnp.ones((4, 8))}
+    for axis in ("contraction", "output"):
+        cfg = PruningConfig(rule="magnitude", sparsity=0.5, pattern="2:4", nm_axis=axis)
+        found = summary(cfg, params, prune(optax.sgd(0.1), cfg).init(params))
+        assert found["pattern"] == f"2:4 along the {axis} axis"
 
 
 def test_a_run_that_has_not_finished_says_by_how_much():

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from sparsity.threshold import keep_largest
+from sparsity.threshold import Score, keep_largest
 
-select = jax.jit(lambda score, keep: keep_largest([score], keep)[0])
+
+def as_it_is(score: jax.Array) -> Score:
+    return Score(lambda x: x, (score,))
+
+
+select = jax.jit(lambda score, keep: keep_largest([as_it_is(score)], keep)[0])
 
 
 def by_sorting(score: np.ndarray, keep: np.ndarray) -> np.ndarray:
@@ -27,7 +32,8 @@ def scores(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.nd
     return {
         "continuous": normal,
         "ties": np.round(normal * 2) / 2,
-        "all equal": np.full(shape, 0.25, np.float32),
+        # The last bit of this value is 1.
+        "all equal": np.full(shape, np.nextafter(np.float32(0.25), 1)),
         "zeros": np.where(normal > 1, normal, 0).astype(np.float32),
         "never kept": np.where(normal > 0.5, normal, -1).astype(np.float32),
         "infinite": np.where(normal > 0.7, np.inf, normal).astype(np.float32),
@@ -58,8 +64,9 @@ def test_neighbouring_floats_are_told_apart():
 def test_one_threshold_over_several_tensors():
     rng = np.random.default_rng(1)
     parts = [scores("ties", (1, rows, cols), rng) for rows, cols in ((5, 7), (1, 9), (8, 3))]
+    together = jax.jit(lambda parts, keep: keep_largest([as_it_is(x) for x in parts], keep))
     for keep in (0, 1, 20, 40, 67, 68):
-        masks = keep_largest([jnp.asarray(part) for part in parts], jnp.asarray([keep], jnp.int32))
+        masks = together(parts, np.asarray([keep], np.int32))
         joined = np.concatenate([part.reshape(1, 1, -1) for part in parts], axis=2)
         expected = by_sorting(joined, np.asarray([keep]))
         np.testing.assert_array_equal(
@@ -77,6 +84,22 @@ def test_sharding_does_not_change_the_mask(spec):
 
 
 def test_nothing_is_sorted():
-    text = str(jax.make_jaxpr(lambda s, k: keep_largest([s], k))(jnp.ones((2, 4, 8)), jnp.ones(2)))
+    text = str(jax.make_jaxpr(select)(jnp.ones((2, 4, 8)), jnp.ones(2, jnp.int32)))
     assert not re.search(r"\b(sort|top_k|approx_top_k)\[", text)
     assert re.search(r"\breduce\[", text)
+
+
+def test_no_array_of_scores_is_stored():
+    shape = (2, 64, 256)
+
+    def choose(weights, mask, keep):
+        score = Score(lambda w, m: jnp.where(m, jnp.abs(w), -1), (weights, mask))
+        return keep_largest([score], keep)
+
+    args = [
+        jax.ShapeDtypeStruct(shape, jnp.float32),
+        jax.ShapeDtypeStruct(shape, bool),
+        jax.ShapeDtypeStruct((2,), jnp.int32),
+    ]
+    memory = jax.jit(choose).lower(*args).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 2 * 64 * 256

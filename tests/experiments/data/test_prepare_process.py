@@ -205,4 +205,4 @@ def test_memory_does_not_grow_with_the_corpus(cfg, tmp_path):
         return usage.ru_maxrss / 1024
 
     small, large = peak_megabytes(1), peak_megabytes(10)
-    assert large < small + 100
+    assert large < small + 25  # the texts themselves are 36 more
