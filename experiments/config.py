@@ -157,6 +157,13 @@ class Experiment:
                 f"data.objective={self.data.objective}: {family} is trained on {objective}."
             )
         if isinstance(model, ViTConfig):
+            for name, given in (("image_size", model.image_size), ("channels", model.channels)):
+                field = name if name == "image_size" else f"image_{name}"
+                if given != getattr(self.data, field):
+                    raise UserError(
+                        f"model.{name}={given}: data.{field} is {getattr(self.data, field)}; set"
+                        " both alike."
+                    )
             return
         # Imported here, since reading configurations must stay quick.
         from experiments.data.vocabulary import vocab_size

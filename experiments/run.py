@@ -25,6 +25,7 @@ from experiments.run_folder import RunFolder, read_json
 from experiments.summary import summarise
 from experiments.train import Interrupted, Outcome, train
 from experiments.window import StepTime
+from models.config import ViTConfig
 from models.errors import UserError
 
 # Exit code of a run that a signal has stopped, with everything saved.
@@ -67,6 +68,12 @@ def prepare_with_display(experiment: Experiment, display: Display) -> Prepared:
 
     prepared = prepare(experiment.data, progress=progress)
     display.stop()
+    model = experiment.model
+    if isinstance(model, ViTConfig) and prepared.vocab_size > model.num_classes:
+        raise UserError(
+            f"model.num_classes={model.num_classes}: the data has {prepared.vocab_size} classes; "
+            "set at least that."
+        )
     return prepared
 
 

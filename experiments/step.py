@@ -83,7 +83,8 @@ def make_train_step(
 
 def _accumulate(gradients: Any, params: Any, batch: Batch, key: jax.Array, parts: int) -> Any:
     """Sums gradients and metrics over equal parts of the batch, one part in memory at a time."""
-    cut = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
+    # Part i is every parts-th example from i on, so that each device has its share of every part.
+    cut = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
 
     def add_part(total: Any, index_and_part: Any) -> tuple[Any, None]:
         index, part = index_and_part

@@ -13,6 +13,7 @@ def vit_baseline(scale: str) -> Experiment:
     """ViT-S/16 on ImageNet (demo: a small one on scikit-learn's digits), AdamW and cosine.
 
     Command: python -m experiments.launch --exp=vit_baseline
+    Data: paper needs TFDS's imagenet2012, prepared once as array_record; the run says how.
     Hardware: demo any CPU with 2 cores; paper one accelerator with 40 GB or more.
     Time: demo 2 minutes; paper 90 epochs.
     Score: demo validation accuracy about 0.97.
@@ -34,7 +35,12 @@ def vit_baseline(scale: str) -> Experiment:
         scale="paper",
         budget="112590steps",
         model=dataclasses.replace(VIT_S16, compute_dtype="bfloat16"),
-        data=DataConfig(objective="image_classification", tfds_name="imagenet2012:5.1.0"),
+        data=DataConfig(
+            objective="image_classification",
+            tfds_name="imagenet2012:5.1.0",
+            image_size=224,
+            image_channels=3,
+        ),
         optimizer=OptimizerConfig(
             peak_learning_rate=1e-3, beta2=0.999, weight_decay=0.1, warmup_fraction=0.09
         ),

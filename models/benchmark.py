@@ -128,6 +128,8 @@ def _our_step(cfg: Any, batch: dict[str, np.ndarray]) -> tuple[Step, dict[str, A
     compiled = jax.jit(train_step, donate_argnums=0).lower(state, batch).compile()
     compile_s = time.perf_counter() - begun
     analysis = compiled.memory_analysis()
+    if analysis is None:
+        raise SystemExit("this backend does not say how much memory a program takes")
     weights = sum(leaf.nbytes for leaf in jax.tree.leaves(state[0]))
     held = {"state": state}
 

@@ -12,8 +12,8 @@ from models.relative import relative_bias
 from models.t5 import T5
 from models.t5_layers import DecoderLayer
 
-# Shape suffixes: B batch, N continuations (beams) of each input, S input tokens, T target tokens,
-# D width, V vocabulary, L layers, H heads, K width of a head.
+# Shape suffixes: B batch, N continuations (beams) of each input, X = B x N, S input tokens,
+# T target tokens, D width, V vocabulary, L layers, H heads, K width of a head.
 
 
 class Memory(NamedTuple):
@@ -32,6 +32,22 @@ class Past(NamedTuple):
 
     keys_LBNTHK: jax.Array
     values_LBNTHK: jax.Array
+
+    def write(self, layer: jax.Array, position: jax.Array, *new_BNHK: jax.Array) -> "Past":
+        """Returns the past with one layer's key and value at a position.
+
+        They go into the arrays of all layers, which the loops around can change in place.
+        """
+        start = (layer, 0, 0, position, 0, 0)
+        pairs = zip(self, new_BNHK, strict=True)
+        return Past(
+            *(jax.lax.dynamic_update_slice(old, new[None, :, :, None], start) for old, new in pairs)
+        )
+
+    def read(self, layer: jax.Array) -> list[jax.Array]:
+        """Returns one layer's keys and values, (X, T, H, K)."""
+        rows = (jax.lax.dynamic_index_in_dim(old, layer, keepdims=False) for old in self)
+        return [row.reshape(-1, *row.shape[2:]) for row in rows]
 
 
 def read_inputs(model: T5, inputs_BS: jax.Array) -> Memory:
@@ -55,10 +71,12 @@ def empty_past(model: T5, *, batch_size: int, num_beams: int, max_length: int) -
 def decode_step(
     model: T5, memory: Memory, past: Past, tokens_BN: jax.Array, position: jax.Array
 ) -> tuple[jax.Array, Past]:
-    """Returns the logits after the token at `position`, float32 (B, N, V), and the past with it."""
+    """Returns the logits after the token at `position`, float32 (B, N, V), and the past with it.
+
+    Attention is XLA's, because the fused kernels take no single query.
+    """
     cfg, decoder = model.cfg, model.decoder
-    num_layers, batch, beams, length = past.keys_LBNTHK.shape[:4]
-    positions_T = jnp.arange(length)
+    positions_T = jnp.arange(past.keys_LBNTHK.shape[3])
     bias = relative_bias(
         decoder.relative_bias[...],
         position[None],
@@ -68,34 +86,15 @@ def decode_step(
     )
     filled = (positions_T <= position)[None, None, None]
 
-    def attend_to_past(layer: DecoderLayer, index: jax.Array, x_BND: jax.Array, past: Past):
-        attention = layer.attention
-        q_BNHK = attention.project_query(x_BND)
-        # Written into the arrays of all layers, so that the loops around can do it in place.
-        past = Past(
-            *(
-                jax.lax.dynamic_update_slice(
-                    old, new[None, :, :, None], (index, 0, 0, position, 0, 0)
-                )
-                for old, new in zip(past, attention.project_key_value(x_BND), strict=True)
-            )
-        )
-        k_XTHK, v_XTHK = (
-            jax.lax.dynamic_index_in_dim(x, index, keepdims=False).reshape(
-                batch * beams, *x.shape[3:]
-            )
-            for x in past
-        )
-        q_X1HK = q_BNHK.reshape(batch * beams, 1, *q_BNHK.shape[2:])
-        h_X1D = attention.mix(q_X1HK, k_XTHK, v_XTHK, bias=bias, mask=filled, kernel="xla")
-        return h_X1D.reshape(x_BND.shape), past
-
     def run_layer(carry: tuple[jax.Array, Past], inputs: tuple):
         (x_BND, past), (layer, index, memory_keys, memory_values) = carry, inputs
         x_BND = constrain(x_BND, "residual")
         h_BND = rms_norm(x_BND, layer.attention_norm[...], cfg.norm_epsilon)
-        h_BND, past = attend_to_past(layer, index, h_BND, past)
-        x_BND += h_BND
+        past = past.write(index, position, *layer.attention.project_key_value(h_BND))
+        q_BNHK = layer.attention.project_query(h_BND)
+        q_X1HK = q_BNHK.reshape(-1, 1, *q_BNHK.shape[2:])  # every beam has a past of its own
+        h_X1D = layer.attention.mix(q_X1HK, *past.read(index), bias=bias, mask=filled, kernel="xla")
+        x_BND += h_X1D.reshape(x_BND.shape)
         # The beams of one input are queries to the same memory, which is so not repeated for them.
         h_BND = rms_norm(x_BND, layer.cross_attention_norm[...], cfg.norm_epsilon)
         q_BNHK = layer.cross_attention.project_query(h_BND)
@@ -108,7 +107,12 @@ def decode_step(
     (x_BND, past), _ = jax.lax.scan(
         run_layer,
         (model.embed(tokens_BN), past),
-        (decoder.layers, jnp.arange(num_layers), memory.keys_LBSHK, memory.values_LBSHK),
+        (
+            decoder.layers,
+            jnp.arange(cfg.num_decoder_layers),
+            memory.keys_LBSHK,
+            memory.values_LBSHK,
+        ),
         unroll=not cfg.scan_layers,
     )
     return model.project(rms_norm(x_BND, decoder.final_norm[...], cfg.norm_epsilon)), past

@@ -22,6 +22,8 @@ class PruneState(NamedTuple):
     progress: jax.Array
     # Steps taken, int32.
     step: jax.Array
+    # Share of pruned weights among all that can be pruned, float32; counted when masks change.
+    sparsity: jax.Array
 
 
 def prune(
@@ -45,7 +47,8 @@ def prune(
     def init(params: Any) -> PruneState:
         plan = make_plan(cfg, params)
         masks = rule.initial(_pick(params, plan.targets), Selector(cfg, plan), key)
-        return PruneState(masks, inner.init(params), jnp.float32(-1), jnp.int32(0))
+        start = jnp.float32(-1), jnp.int32(0), _share_pruned(masks)
+        return PruneState(masks, inner.init(params), *start)
 
     def update(
         grads: Any,
@@ -58,7 +61,7 @@ def prune(
     ) -> tuple[Any, PruneState]:
         plan = make_plan(cfg, params)
 
-        def choose() -> Flat:
+        def choose() -> tuple[Flat, jax.Array]:
             step = Step(
                 weights=_pick(params, plan.targets),
                 gradients=_pick(grads, plan.targets),
@@ -67,10 +70,11 @@ def prune(
                 share=share_of_target(cfg, next_progress, jnp),
                 phase=phase(cfg, next_progress, jnp),
             )
-            return rule.update(step, Selector(cfg, plan))
+            masks = rule.update(step, Selector(cfg, plan))
+            return masks, _share_pruned(masks)
 
         due = is_due(cfg, state.step, state.progress, next_progress)
-        masks = jax.lax.cond(due, choose, lambda: state.masks)
+        masks, sparsity = jax.lax.cond(due, choose, lambda: (state.masks, state.sparsity))
         kept = masks
         if rule.straight_through:
             # Masked weights keep learning until the last mask is chosen; only then are they zeroed.
@@ -88,15 +92,21 @@ def prune(
         )
         updates = map_masked(lambda u, keep, w: jnp.where(keep, u, -w), updates, kept, params)
         settled = jnp.asarray(next_progress, jnp.float32)
-        return updates, PruneState(masks, inner_state, settled, state.step + 1)
+        return updates, PruneState(masks, inner_state, settled, state.step + 1, sparsity)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
 def masks_of(opt_state: Any) -> Flat:
     """Returns the masks by path in a (nested) optimiser state; {} where nothing is pruned."""
-    found = [x for x in jax.tree.leaves(opt_state, is_leaf=_is_state) if _is_state(x)]
-    return found[0].masks if found else {}
+    state = prune_state(opt_state)
+    return state.masks if state else {}
+
+
+def prune_state(opt_state: Any) -> PruneState | None:
+    """Returns the pruning state inside a (nested) optimiser state, None where nothing is pruned."""
+    leaves = jax.tree.leaves(opt_state, is_leaf=_is_state)
+    return next((leaf for leaf in leaves if _is_state(leaf)), None)
 
 
 def replace_masks(opt_state: Any, masks: Any) -> Any:
@@ -134,6 +144,11 @@ def map_masked(function: Any, tree: Any, masks: Flat, *rest: Any) -> Any:
 
 def _is_state(x: Any) -> bool:
     return isinstance(x, PruneState)
+
+
+def _share_pruned(masks: Flat) -> jax.Array:
+    counts = (jnp.sum(~mask, dtype=jnp.int32).astype(jnp.float32) for mask in masks.values())
+    return sum(counts, jnp.float32(0)) / sum(mask.size for mask in masks.values())
 
 
 def _pick(tree: Any, paths: Any) -> Flat:

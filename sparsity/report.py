@@ -8,7 +8,7 @@ import numpy as np
 
 from sparsity.config import PruningConfig, parse_pattern
 from sparsity.plan import Plan, Target, make_plan, named_leaves
-from sparsity.prune import masks_of
+from sparsity.prune import masks_of, prune_state
 
 
 class Reached(TypedDict):
@@ -77,9 +77,8 @@ def planned_zeros(plan: Plan) -> int:
 
 def current_sparsity(opt_state: Any) -> jax.Array:
     """Returns the share of pruned weights among all that can be pruned, a float32 scalar."""
-    masks = masks_of(opt_state).values()
-    kept = sum((jnp.sum(mask, dtype=jnp.float32) for mask in masks), jnp.float32(0))
-    return 1.0 - kept / sum(mask.size for mask in masks) if masks else kept
+    state = prune_state(opt_state)
+    return state.sparsity if state else jnp.float32(0)
 
 
 @jax.jit

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.config import Experiment, OptimizerConfig, TrainConfig
 from experiments.data.config import DataConfig
-from models.config import T5Config
+from models.config import BertConfig, MeshConfig, T5Config, ViTConfig
 from sparsity.config import PruningConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -69,7 +69,18 @@ def attributes_read() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "config", [Experiment, OptimizerConfig, TrainConfig, DataConfig, T5Config, PruningConfig]
+    "config",
+    [
+        Experiment,
+        OptimizerConfig,
+        TrainConfig,
+        DataConfig,
+        T5Config,
+        BertConfig,
+        ViTConfig,
+        MeshConfig,
+        PruningConfig,
+    ],
 )
 def test_every_configuration_field_is_read(config):
     unread = {field.name for field in dataclasses.fields(config)} - attributes_read()

@@ -15,6 +15,9 @@ def unigram_nll(
 ) -> tuple[float, float]:
     """Returns (sum, count) of the nll, in nats, of the targets of `batches` under their own
     unigram distribution in the training split, with one added to every count.
+
+    Labels of a set that is read in place are not counted, since that would read all its images:
+    there it is the uniform distribution, log(classes) nats for each.
     """
     counts = _target_counts(prepared, cfg) + 1.0
     nll = np.log(counts.sum()) - np.log(counts)
@@ -41,6 +44,8 @@ def _target_counts(prepared: Prepared, cfg: DataConfig) -> np.ndarray:
 
     Every token is removed with the same probability; each example adds its sentinels and an eos.
     """
+    if cfg.source == "tfds_images":
+        return np.zeros(prepared.vocab_size)
     counts = prepared.train_counts.astype(np.float64)
     if cfg.objective == "span_corruption":
         corruption = SpanCorruption.of(cfg)

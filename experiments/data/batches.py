@@ -3,6 +3,8 @@
 import numpy as np
 
 from experiments.data.config import DataConfig
+from experiments.data.image_sets import ImageRecords
+from experiments.data.images import Split
 from experiments.data.objectives import objective_of
 from experiments.data.randomness import MASKS, VALIDATION_MASKS, row_words, window_order
 from experiments.data.windows import Prepared
@@ -20,14 +22,18 @@ class Batches:
     filled up with windows that weigh nothing.
     """
 
-    def __init__(self, prepared: Prepared, cfg: DataConfig, split: str, batch_size: int) -> None:
+    def __init__(self, prepared: Prepared, cfg: DataConfig, split: Split, batch_size: int) -> None:
         if batch_size < 1:
             raise UserError(f"batch size {batch_size}: must be at least 1.")
         self.split = split
         self.batch_size = batch_size
-        self._objective = objective_of(cfg)
+        self._objective = objective_of(cfg, split)
         self._vocab_size = prepared.vocab_size
-        self._arrays = {name: prepared.array(split, name) for name in self._objective.arrays}
+        self._arrays: dict[str, np.ndarray | ImageRecords]
+        if cfg.source == "tfds_images":
+            self._arrays = {"records": ImageRecords(cfg, split)}
+        else:
+            self._arrays = {name: prepared.array(split, name) for name in self._objective.arrays}
         self.num_windows = len(self._arrays[self._objective.arrays[0]])
 
     @property

@@ -48,15 +48,19 @@ class DataConfig:
     mean_span_length: float = 3.0
     # Share of the positions that mlm predicts.
     mask_rate: float = 0.15
+    # Height and width in pixels that images of a TFDS set are brought to; digits have 8.
+    image_size: int = 8
+    # Channels that images of a TFDS set are brought to, 1 (grey) or 3 (colour); digits have 1.
+    image_channels: int = 1
 
     @property
-    def source(self) -> Literal["embedded", "files", "tfds", "digits"]:
+    def source(self) -> Literal["embedded", "files", "tfds", "digits", "tfds_images"]:
         """Where the examples come from: what was given, or what every machine has."""
         if self.files:
             return "files"
-        if self.tfds_name:
-            return "tfds"
-        return "digits" if self.objective == "image_classification" else "embedded"
+        if self.objective == "image_classification":
+            return "tfds_images" if self.tfds_name else "digits"
+        return "tfds" if self.tfds_name else "embedded"
 
     def check(self) -> None:
         """Raises UserError for values that no data set could be prepared with."""
@@ -69,10 +73,17 @@ class DataConfig:
             raise UserError(
                 f"data.files={self.files} and data.tfds_name={self.tfds_name}: give one of the two."
             )
-        if self.objective == "image_classification" and self.source != "digits":
+        if self.objective == "image_classification" and self.files:
             raise UserError(
-                "data.objective=image_classification reads the embedded digits only; "
-                f"leave data.files and data.tfds_name empty, not {self.files or self.tfds_name}."
+                f"data.files={self.files}: image_classification reads no files; set data.tfds_name"
+                " to a TFDS set of images, or leave both empty for the embedded digits."
+            )
+        if self.image_channels not in (1, 3):
+            raise UserError(f"data.image_channels={self.image_channels}: must be 1 or 3.")
+        if self.source == "digits" and (self.image_size, self.image_channels) != (8, 1):
+            raise UserError(
+                f"data.image_size={self.image_size}, data.image_channels={self.image_channels}: the"
+                " embedded digits have size 8 and 1 channel; for others set data.tfds_name."
             )
         for name, low, high in (
             ("validation_fraction", 0.0, 1.0),
@@ -88,6 +99,7 @@ class DataConfig:
             ("inputs_length", 8),
             ("targets_length", 1),
             ("mean_span_length", 1),
+            ("image_size", 1),
         ):
             if getattr(self, name) < least:
                 raise UserError(f"data.{name}={getattr(self, name)}: must be at least {least}.")

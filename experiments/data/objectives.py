@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments.data.config import DataConfig
 from experiments.data.digits import DigitImages
+from experiments.data.images import ImageClassification, Split
 from experiments.data.mlm import MaskedLanguageModel
 from experiments.data.span_corruption import SpanCorruption
 
@@ -41,13 +42,16 @@ class Objective(Protocol):
         """Returns the batch made of `rows` of the prepared arrays and their random words."""
 
 
-def objective_of(cfg: DataConfig) -> Objective:
-    """Returns the objective of a configuration. Raises UserError where its sizes do not fit."""
+def objective_of(cfg: DataConfig, split: Split = "train") -> Objective:
+    """Returns the objective of a configuration. Raises UserError where its sizes do not fit.
+
+    The split decides only whether images are augmented; tokens are drawn alike in both.
+    """
     if cfg.objective == "span_corruption":
         return SpanCorruption.of(cfg)
     if cfg.objective == "mlm":
         return MaskedLanguageModel.of(cfg)
-    return DigitImages()
+    return DigitImages() if cfg.source == "digits" else ImageClassification.of(cfg, split)
 
 
 def batch_spec(cfg: DataConfig, batch_size: int) -> BatchSpec:

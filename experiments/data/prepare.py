@@ -14,9 +14,10 @@ from typing import Any
 
 from experiments.data import cache, vocabulary
 from experiments.data.config import DataConfig
+from experiments.data.image_sets import image_set_facts
 from experiments.data.objectives import objective_of
 from experiments.data.sources import source_digest
-from experiments.data.windows import FORMAT, Prepared
+from experiments.data.windows import FORMAT, Prepared, write_facts
 from models.errors import UserError
 
 # Called with (done, total or None if unknown, unit, phase).
@@ -28,13 +29,18 @@ def prepare(
 ) -> Prepared:
     """Returns the prepared data of `cfg`; equal configurations and sources share one folder.
 
-    The work is done by another process, so that the caller never imports TensorFlow. Raises
-    UserError for data that is not there, not readable or too small, and for a full disk.
+    The work is done by another process, so that the caller never imports TensorFlow. Images of a
+    TFDS set are read where they are: of them only facts are written. Raises UserError for data
+    that is not there, not readable or too small, and for a full disk.
     """
     cfg.check()
     cache_dir = (cache_dir or cache.default_cache_dir()).absolute()
     folder = prepared_folder(cfg, cache_dir)
-    if not folder.exists():
+    if not folder.exists() and cfg.source == "tfds_images":
+        facts = image_set_facts(cfg)
+        with cache.disk_full_is_users(cache_dir):
+            cache.make_whole(folder, lambda path: write_facts(path, facts))
+    elif not folder.exists():
         progress = progress or (lambda *_: None)
         progress(0, None, "", "starting")
         cache.make_folder(cache_dir)
@@ -66,7 +72,9 @@ def prepared_folder(cfg: DataConfig, cache_dir: Path) -> Path:
         "source": source,
         "validation_fraction": cfg.validation_fraction,
     }
-    if cfg.source != "digits":
+    if cfg.source == "tfds_images":
+        facts["splits"] = [cfg.tfds_train_split, cfg.tfds_validation_split]
+    elif cfg.source != "digits":
         facts |= {
             "vocabulary": vocabulary_facts(cfg, source),
             "text_field": cfg.text_field,

@@ -15,6 +15,11 @@ from models.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
+_BY_HAND = (
+    " ImageNet's two archives, ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar, must have been"
+    " downloaded by hand from image-net.org into downloads/manual below data_dir."
+)
+
 
 def matched_files(pattern: str) -> list[Path]:
     """Returns the files that data.files matches, sorted. Raises UserError if none or not text."""
@@ -56,9 +61,37 @@ def prepared_tfds(cfg: DataConfig) -> "tfds.core.DatasetBuilder":
     if not builder.is_prepared():
         raise UserError(
             f"data.tfds_name={cfg.tfds_name}: not prepared under {builder.data_dir}. Run"
-            f" `tfds build {cfg.tfds_name}` where there is a network, or set data.tfds_data_dir."
+            f" `{build_command(cfg, data_dir)}` where there is a network, or set"
+            " data.tfds_data_dir."
+            f"{_BY_HAND if base_name == 'imagenet2012' else ''}"
         )
     return builder
+
+
+def build_command(cfg: DataConfig, data_dir: str) -> str:
+    """Returns the command that prepares the TFDS set, images in a format to read at random."""
+    if cfg.source == "tfds":
+        return f"tfds build {cfg.tfds_name}"
+    # As Python, since `tfds build` does not start where Apache Beam is not installed.
+    return (
+        'python -c "import tensorflow_datasets as tfds;'
+        f" tfds.builder('{cfg.tfds_name}', data_dir='{data_dir}', file_format='array_record')"
+        '.download_and_prepare()"'
+    )
+
+
+def check_splits(cfg: DataConfig, builder: "tfds.core.DatasetBuilder") -> dict[str, str]:
+    """Returns the set's own names of `train` and `validation`. Raises UserError if it lacks one."""
+    splits = {"train": cfg.tfds_train_split, "validation": cfg.tfds_validation_split}
+    for name, split in splits.items():
+        try:
+            builder.info.splits[split]
+        except (KeyError, ValueError):
+            raise UserError(
+                f"data.tfds_{name}_split={split}: no split of {cfg.tfds_name} (has:"
+                f" {', '.join(builder.info.splits)}, and slices such as train[:1%])."
+            ) from None
+    return splits
 
 
 def source_digest(cfg: DataConfig) -> str:
@@ -66,7 +99,7 @@ def source_digest(cfg: DataConfig) -> str:
     if cfg.source == "files":
         stats = [(path, path.stat()) for path in matched_files(cfg.files)]
         facts = [f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats]
-    elif cfg.source == "tfds":
+    elif cfg.source in ("tfds", "tfds_images"):
         folder = Path(prepared_tfds(cfg).data_dir)
         facts = [str(folder), (folder / "dataset_info.json").read_text()]
     elif cfg.source == "digits":

@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 
 from experiments.data.config import NUM_SENTINELS, DataConfig
 from experiments.data.documents import Report, file_documents, split_of
-from experiments.data.sources import matched_files, prepared_tfds
+from experiments.data.sources import check_splits, matched_files, prepared_tfds
 from experiments.data.tfds_builders import embedded_builder
 from experiments.data.vocabulary import SAMPLE_BYTES
 from models.errors import UserError
@@ -60,16 +60,7 @@ def text_source(cfg: DataConfig, cache_dir: Path) -> TextSource:
             f"data.text_field={cfg.text_field}: no text of {cfg.tfds_name} (has:"
             f" {', '.join(features)})."
         )
-    splits = {"train": cfg.tfds_train_split, "validation": cfg.tfds_validation_split}
-    for name, split in splits.items():
-        try:
-            builder.info.splits[split]
-        except (KeyError, ValueError):
-            raise UserError(
-                f"data.tfds_{name}_split={split}: no split of {cfg.tfds_name} (has:"
-                f" {', '.join(builder.info.splits)}, and slices such as train[:1%])."
-            ) from None
-    return _tfds_source(builder, cfg.text_field, splits)
+    return _tfds_source(builder, cfg.text_field, check_splits(cfg, builder))
 
 
 def _tfds_source(

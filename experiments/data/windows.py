@@ -122,5 +122,9 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """Digest of every byte that is trained and validated on: equal digests, equal data."""
-        return sha256(json.dumps(self.facts["arrays"], sort_keys=True).encode()).hexdigest()
+        """Digest of every byte that is trained and validated on: equal digests, equal data.
+
+        Of what is read where it is, it covers name, version and sizes, as nothing reads it whole.
+        """
+        facts = self.facts["arrays"] | self.facts.get("read_in_place", {})
+        return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

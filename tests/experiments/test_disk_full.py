@@ -26,18 +26,21 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
+def save_and_wait(checkpoints, step, state):
+    checkpoints.save(step, state, {"rst_s": float(step)})
+    checkpoints.wait()
+
+
 def test_checkpoint_before_is_kept_when_the_disk_fills_while_saving(small_disk, monkeypatch):
     state = {"x": jax.random.normal(jax.random.key(0), (600, 1000))}
     with Checkpoints(small_disk, keep=3) as checkpoints:
-        checkpoints.save(1, state, {"rst_s": 1.0})
-        checkpoints.wait()
+        save_and_wait(checkpoints, 1, state)
         # Room enough when asked, and none any more when written.
         usage = shutil.disk_usage(small_disk)
         (small_disk / "other").write_bytes(b"x" * (usage.free - 1_000_000))
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
         with pytest.raises(UserError, match=r"disk full: .* was not written"):
-            checkpoints.save(2, state, {"rst_s": 2.0})
-            checkpoints.wait()
+            save_and_wait(checkpoints, 2, state)
     (small_disk / "other").unlink()
     shapes = jax.eval_shape(lambda: {"x": jnp.zeros((600, 1000))})
     with Checkpoints(small_disk, keep=3) as checkpoints:

@@ -39,7 +39,7 @@ def one_step(microbatches):
     model = build(CFG)
     tx = make_optimizer(OptimizerConfig(warmup_fraction=0.0, clip_norm=0.0), None)
     state = init_state(model, tx, seed=3)
-    step = jax.jit(make_train_step(model, tx, microbatches))
+    step = jax.jit(make_train_step(model, tx, microbatches=microbatches))
     return step(state, batch_of(8), jnp.float32(0.0), jnp.float32(0.5))
 
 

@@ -69,9 +69,11 @@ def check_collectives(name, mesh):
     assert not sent["all-to-all"] and not sent["collective-permute"]
     if sizes["tensor"] > 1:
         assert not sent["all-gather"] & {matrix.whole for matrix in shapes.values()}
-        width, examples = EXPERIMENTS[name].model.model_dim, 16 * sizes["tensor"] // 8
+        experiment = EXPERIMENTS[name]
+        examples = 16 // experiment.train.microbatches * sizes["tensor"] // 8
         # Each block's output, (B, T, D), is summed over the parts that its rows were in.
-        assert any((s[0], s[-1]) == (examples, width) for s in sent["all-reduce"] if len(s) == 3)
+        summed = {(s[0], s[-1]) for s in sent["all-reduce"] if len(s) == 3}
+        assert (examples, experiment.model.model_dim) in summed
     if sizes["tensor"] < 8:
         # Gradients are summed over the parts of the batch. Where the backend has no pass that makes
         # one reduce-scatter of it, as on CPUs, an all-reduce is followed by a slice.

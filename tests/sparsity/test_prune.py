@@ -8,7 +8,7 @@ import pytest
 
 from sparsity.config import PruningConfig
 from sparsity.plan import named_leaves
-from sparsity.prune import forward_params, masks_of, prune, replace_masks
+from sparsity.prune import apply_masks, forward_params, masks_of, prune, replace_masks
 from tests.sparsity.contract import Trainer, adam, small_tree
 
 SCHEDULE = {"start_fraction": 0.2, "end_fraction": 0.8, "update_every_steps": 3}
@@ -70,6 +70,30 @@ def test_masks_and_weights_follow_a_numpy_simulation(rule):
     )
     np.testing.assert_array_equal(np.stack(masks), expected)
     np.testing.assert_allclose(params["w"], weights, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("progress", "drop"), [(0.5, 0.2), (2 / 3, 0.1), (1.0, 0.0)])
+def test_rigl_drops_the_smallest_weights_and_grows_the_largest_gradients(progress, drop):
+    rng = np.random.default_rng(4)
+    fields = {"start_fraction": 0.0, "end_fraction": 1.0, "drop_fraction": 0.4}
+    cfg = PruningConfig(rule="rigl", sparsity=0.6, schedule="constant", **fields)
+    tx = prune(optax.sgd(0.0), cfg, jax.random.key(0))
+    params = {"w": jnp.asarray(rng.normal(size=(10, 10)), jnp.float32)}
+    opt = tx.init(params)
+    params = apply_masks(params, opt)
+    grads = rng.normal(size=(10, 10)).astype(np.float32)
+    _, after = tx.update(
+        {"w": jnp.asarray(grads)}, opt, params, next_progress=jnp.float32(progress)
+    )
+    weights, mask = np.abs(params["w"]).ravel(), np.asarray(opt.masks["w"]).ravel()
+    # 40 are kept; of them 1 − drop survive by |w|, the rest of the 40 places go by |g|.
+    survivors = np.argsort(np.where(mask, -weights, 1))[: round(40 * (1 - drop))]
+    score = np.abs(grads).ravel()
+    score[survivors] = np.inf
+    expected = np.zeros(100, bool)
+    expected[np.argsort(-score)[:40]] = True
+    np.testing.assert_array_equal(np.asarray(after.masks["w"]).ravel(), expected)
+    assert drop == 0 or (expected & ~mask).any()
 
 
 def test_rule_none_is_the_inner_optimiser():
@@ -202,4 +226,4 @@ def test_ordinary_steps_hold_one_byte_a_weight_more():
     extra = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes)) - sum(
         x.size * x.dtype.itemsize for x in jax.tree.leaves(plain)
     )
-    assert extra == 256 * 512 + 8
+    assert extra == 256 * 512 + 12

@@ -1,8 +1,11 @@
 """DataConfig says where data comes from and refuses what no data could be prepared with."""
 
+import dataclasses
+
 import pytest
 
 from experiments.data.config import DataConfig
+from experiments.registry import resolve
 from models.errors import UserError
 
 
@@ -13,6 +16,7 @@ from models.errors import UserError
         ({"files": "*.txt"}, "files"),
         ({"tfds_name": "c4/en"}, "tfds"),
         ({"objective": "image_classification"}, "digits"),
+        ({"objective": "image_classification", "tfds_name": "cifar10"}, "tfds_images"),
     ],
 )
 def test_source_follows_from_what_is_given(given, source):
@@ -24,7 +28,11 @@ def test_source_follows_from_what_is_given(given, source):
     [
         ({"objective": "span_coruption"}, "Did you mean span_corruption?"),
         ({"files": "*.txt", "tfds_name": "c4/en"}, "one of the two"),
-        ({"objective": "image_classification", "files": "*.txt"}, "embedded digits only"),
+        ({"objective": "image_classification", "files": "*.txt"}, "reads no files"),
+        ({"objective": "image_classification", "image_size": 16}, "image_size=16, .*digits have"),
+        ({"objective": "image_classification", "image_channels": 3}, "digits have .* 1 channel"),
+        ({"image_channels": 2}, "image_channels=2: must be 1 or 3"),
+        ({"image_size": 0}, "image_size=0: must be at least 1"),
         ({"validation_fraction": 0.0}, "validation_fraction=0.0: must be above 0"),
         ({"noise_density": 1.0}, "noise_density=1.0"),
         ({"mask_rate": -0.1}, "mask_rate=-0.1"),
@@ -45,3 +53,17 @@ def test_the_defaults_are_valid():
     DataConfig().check()
     DataConfig(objective="mlm", inputs_length=128).check()
     DataConfig(objective="image_classification").check()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"image_size": 112}, "model.image_size=224: .*is 112"),
+        ({"image_channels": 1}, "channels=3"),
+    ],
+)
+def test_a_model_must_fit_the_images(change, told):
+    paper = resolve("vit_baseline", "paper")
+    paper.check()
+    with pytest.raises(UserError, match=told):
+        dataclasses.replace(paper, data=dataclasses.replace(paper.data, **change)).check()
