@@ -25,7 +25,7 @@ setup-parity: .venv/kpd-parity.stamp
 	touch $@
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 # The slow proofs: kills, several processes, live references.
 test-slow: setup-parity
