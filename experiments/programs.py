@@ -60,6 +60,7 @@ def program_description(experiment: Experiment) -> dict[str, Any]:
         "model": model,
         "lengths": [data.objective, data.inputs_length, data.targets_length],
         "batch": [experiment.train.batch_size, experiment.train.microbatches],
+        "mesh": to_json(experiment.mesh),
         "optimizer": [
             optimizer.name,
             optimizer.factored,

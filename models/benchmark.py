@@ -21,6 +21,7 @@ import optax
 from rich.console import Console
 from rich.table import Table
 
+from models.allocator import keep_freed_memory
 from models.api import build
 from models.config import BertConfig, T5Config
 from models.presets import BERT_BASE, VIT_S16
@@ -49,6 +50,8 @@ def main() -> None:
     parser.add_argument("--scan", action="store_true", help="scan over layers")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures")
     arguments = parser.parse_args()
+    # Both sides run in this process, with the same allocator.
+    keep_freed_memory()
     rows: list[dict[str, Any]] = []
     for name in arguments.models:
         rows += measure(name, arguments.layers, arguments.scan, arguments.rounds)

@@ -68,7 +68,7 @@ EXPERIMENTS = {
     "vit": replace(
         _T5,
         model=ViTConfig(
-            image_size=8, patch_size=4, channels=1, num_classes=24, num_layers=2, **_BLOCKS
+            image_size=8, patch_size=2, channels=1, num_classes=24, num_layers=2, **_BLOCKS
         ),
         data=DataConfig(objective="image_classification"),
     ),

@@ -109,15 +109,26 @@ def test_one_device_runs_the_program_that_it_would_run_without_a_mesh():
     assert "custom-call" not in compiled.train_step.as_text()
 
 
+@pytest.mark.parametrize("mesh", [SINGLE, MESHES["fsdp 8"]])
+def test_step_reuses_the_memory_of_the_state(mesh):
+    compiled = program("vit", mesh)
+    given = compiled.init_state(0)
+    compiled.train_step(given, batch("vit"), np.float32(0), np.float32(0.5))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((given["params"], given["opt"])))
+
+
 def test_validation_is_shared_by_the_devices():
     compiled, examples = program("vit", MESHES["fsdp 8"]), batch("vit")
     sums = compiled.eval_step(compiled.init_state(0), examples)
     alone = program("vit", SINGLE)
     wanted = alone.eval_step(alone.init_state(0), examples)
     assert float(sums["nll"][0]) == pytest.approx(float(wanted["nll"][0]), rel=1e-6)
-    ran = compiled.eval_step.lower(compiled.state_shapes, examples).compile().as_text()
-    tokens, width = 5, 32
-    assert f"f32[2,{tokens},{width}]" in ran and f"f32[16,{tokens},{width}]" not in ran
+    ran = compiled.eval_step.lower(compiled.state_shapes, examples).compile()
+    for sharding in ran.input_shardings[0][1].values():
+        assert sharding.is_equivalent_to(batch_sharding(make_mesh(MESHES["fsdp 8"])), 1)
+    tokens, width = 17, 32
+    assert f"f32[2,{tokens},{width}]" in ran.as_text()
+    assert f"f32[16,{tokens},{width}]" not in ran.as_text()
 
 
 def test_odd_vocabulary_is_whole_but_its_logits_are_split():
