@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -64,7 +63,7 @@ def measure(name: str, layers: int, scan: bool, rounds: int) -> list[dict[str, A
     """Runs our step, the references' and a matrix product in turn; one row for each reference."""
     case = CASES[name](layers)
     cfg = dataclasses.replace(case.config, scan_layers=scan)
-    ours, memory = _our_step(cfg, case.batch)
+    ours, memory = our_step(cfg, case.batch)
     flops = 3 * sum(
         build(cfg).forward_flops({key: x.shape for key, x in case.batch.items()}).values()
     )
@@ -75,6 +74,7 @@ def measure(name: str, layers: int, scan: bool, rounds: int) -> list[dict[str, A
     rate = flops / statistics.median(seconds["ours"])
     common = {
         "model": name,
+        "layers": layers,
         "ours_s": statistics.median(seconds["ours"]),
         "gflops": rate / 1e9,
         "product_gflops": product_rate / 1e9,
@@ -106,18 +106,18 @@ def interleave(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
-def _our_step(cfg: Any, batch: dict[str, np.ndarray]) -> tuple[Step, dict[str, Any]]:
+def our_step(cfg: Any, batch: dict[str, np.ndarray]) -> tuple[Step, dict[str, Any]]:
+    """Returns a function that makes one training step of ours, and what compiling it told."""
     model = build(cfg)
     tx = optax.adamw(_RATE, *_BETAS, eps=_EPSILON, weight_decay=_DECAY)
 
+    def loss(params: Any, batch: Any) -> jax.Array:
+        total, count = model.losses(params, batch)["loss"]
+        return total / count
+
     def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
         params, opt = state
-
-        def loss(params: Any) -> jax.Array:
-            total, count = model.losses(params, batch)["loss"]
-            return total / count
-
-        value, grads = jax.value_and_grad(loss)(params)
+        value, grads = jax.value_and_grad(loss)(params, batch)
         updates, opt = tx.update(grads, opt, params)
         return (optax.apply_updates(params, updates), opt), value
 
@@ -133,7 +133,10 @@ def _our_step(cfg: Any, batch: dict[str, np.ndarray]) -> tuple[Step, dict[str, A
     analysis = compiled.memory_analysis()
     if analysis is None:
         raise SystemExit("this backend does not say how much memory a program takes")
-    weights = sum(leaf.nbytes for leaf in jax.tree.leaves(state[0]))
+    weights = _bytes(state[0])
+    residuals = jax.eval_shape(
+        lambda params: jax.vjp(lambda p: loss(p, batch), params)[1], state[0]
+    )
     held = {"state": state}
 
     def step() -> None:
@@ -142,10 +145,16 @@ def _our_step(cfg: Any, batch: dict[str, np.ndarray]) -> tuple[Step, dict[str, A
 
     return step, {
         "compile_s": compile_s,
-        "parameters_bytes": weights,
-        "state_bytes": analysis.argument_size_in_bytes,
-        "temporary_bytes": analysis.temp_size_in_bytes,
+        "state_bytes": _bytes(state),
+        "gradients_bytes": weights,
+        # What the backward pass needs of the forward pass, the weights themselves not counted.
+        "saved_bytes": _bytes(residuals) - weights,
+        "peak_bytes": analysis.argument_size_in_bytes + analysis.temp_size_in_bytes,
     }
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _product() -> Step:
@@ -241,6 +250,7 @@ def _t5(layers: int) -> Case:
             feed_forward_proj="gated-gelu",
             tie_word_embeddings=False,
             dropout_rate=0.0,
+            decoder_start_token_id=0,
         )
         inputs = torch.tensor(batch["inputs"]).long()
         targets = torch.tensor(batch["targets"]).long()
@@ -303,11 +313,12 @@ def _print(rows: list[dict[str, Any]]) -> None:
     console = Console(width=110)
     console.print(table)
     last = rows[-1]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    needed = last["state_bytes"] + last["gradients_bytes"] + last["saved_bytes"]
     console.print(
-        f"{last['model']}: compiled in {last['compile_s']:.1f} s; parameters "
-        f"{last['parameters_bytes'] / 1e9:.2f} GB, state {last['state_bytes'] / 1e9:.2f} GB, "
-        f"temporaries {last['temporary_bytes'] / 1e9:.2f} GB; process peak {peak:.1f} GB"
+        f"{last['model']}, {last['layers']} layers: compiled in {last['compile_s']:.1f} s; needs "
+        f"{last['peak_bytes'] / 1e9:.2f} GB, {last['peak_bytes'] / needed:.2f} of its parameters "
+        f"and optimiser state {last['state_bytes'] / 1e9:.2f}, gradients "
+        f"{last['gradients_bytes'] / 1e9:.2f} and saved activations {last['saved_bytes'] / 1e9:.2f}"
     )
 
 

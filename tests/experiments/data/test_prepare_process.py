@@ -126,7 +126,8 @@ def test_an_interrupted_caller_ends_the_worker(cfg, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         prepare(cfg, tmp_path, progress)
-    assert left_in(tmp_path) == []
+    # On a fast machine the worker may be done before it hears of it: then all of it is there.
+    assert left_in(tmp_path) in ([], [prepared_folder(cfg, tmp_path).name])
     assert not worker_pids(tmp_path)
 
 
