@@ -116,6 +116,18 @@ def replace_masks(opt_state: Any, masks: Any) -> Any:
     )
 
 
+def keep_zeros(params: Any, opt_state: Any) -> Any:
+    """Returns the (nested) optimiser state with the masks that the zeros of `params` show."""
+
+    def one(state: Any) -> Any:
+        if not _is_state(state):
+            return state
+        masks = {path: leaf != 0 for path, leaf in _pick(params, state.masks).items()}
+        return state._replace(masks=masks, sparsity=_share_pruned(masks))
+
+    return jax.tree.map(one, opt_state, is_leaf=_is_state)
+
+
 def apply_masks(params: Any, opt_state: Any) -> Any:
     """Returns parameters with exact zeros where the state's masks prune them."""
     return map_masked(lambda w, keep: jnp.where(keep, w, 0), params, masks_of(opt_state))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from sparsity.config import PruningConfig
 from sparsity.patterns import block_scores, nm_members, spread_blocks
 from sparsity.plan import Plan, Target, nm_axis
-from sparsity.threshold import Score, keep_largest
+from sparsity.threshold import Score, keep_largest, where_mask
 
 Flat = dict[str, jax.Array]
 Scores = dict[str, Score]
@@ -65,7 +65,7 @@ def _members_first(function: Callable[..., jax.Array]) -> Callable[..., jax.Arra
 
     def lifted(members: jax.Array, *operands: jax.Array) -> jax.Array:
         score = function(*operands)
-        return jnp.where(members & (score >= 0), jnp.inf, score)
+        return where_mask(members, jnp.where(score >= 0, jnp.inf, score), score)
 
     return lifted
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from sparsity.law.accounting import ACCOUNTINGS, training_flops
 from sparsity.law.contours import Contour
+from sparsity.law.estimate import short
 from sparsity.law.points import Points
 
 STYLE: dict[Any, Any] = {
@@ -31,15 +32,16 @@ STYLE: dict[Any, Any] = {
 _TITLES = {"skipped": "Hardware that skips zeros", "computed": "Hardware that computes zeros"}
 _DENSE = "#222222"
 _POINT = "#7a7a7a"
+_CAUTION = "#b3261e"
 # Nobody trains for longer than this multiple of the dense optimum; the picture ends there.
 _FARTHEST_MULTIPLE = 100.0
 _BAND_MULTIPLES = (0.03, 3e3)
 
 
 def draw_contours(
-    lines: list[Contour], title: str, points: Points | None, stem: pathlib.Path
+    lines: list[Contour], title: str, points: Points | None, stem: pathlib.Path, caution: str = ""
 ) -> None:
-    """Draws a column an accounting and writes PNG and SVG.
+    """Draws a column an accounting and writes PNG and SVG; `caution` stands under the title.
 
     Above, all lines together over the measured points; below, where there are resamples, each line
     alone with its 5 to 95 % band, since wide bands over one another cannot be read.
@@ -48,6 +50,9 @@ def draw_contours(
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(12, 9.0 if has_bands else 5.8), layout="constrained")
         figure.suptitle(title, x=0.008, ha="left", fontsize=13, fontweight="bold")
+        if caution:
+            # Constrained layout gives room to labels, not to texts.
+            figure.supxlabel(caution, x=0.008, ha="left", fontsize=10, color=_CAUTION)
         columns = figure.subfigures(1, len(ACCOUNTINGS), wspace=0.02, squeeze=False)[0]
         for column, accounting in zip(columns, ACCOUNTINGS, strict=True):
             panel = [line for line in lines if line.accounting == accounting]
@@ -75,10 +80,13 @@ def _draw_column(
         2 if has_bands else 1, len(levels), height_ratios=(2.0, 1.0)[: 1 + has_bands]
     )
     top = column.add_subplot(grid[0, :])
-    _frame(top, dense)
-    _draw_lines(top, dense, levels, colours)
+    cost = None
     if points is not None:
-        _draw_points(top, points, accounting)
+        cost = training_flops(points.sparsity, points.size, points.data, accounting)
+    _frame(top, dense, cost)
+    _draw_lines(top, dense, levels, colours)
+    if points is not None and cost is not None:
+        top.scatter(cost, points.size, s=11, color=_POINT, linewidth=0, zorder=3, label="runs")
     top.set_title(_TITLES[accounting])
     top.set_xlabel("pre-training FLOPs")
     top.set_ylabel("non-zero parameters")
@@ -96,10 +104,11 @@ def _draw_column(
     )
 
 
-def _frame(axis: Axes, dense: Contour) -> None:
+def _frame(axis: Axes, dense: Contour, cost: np.ndarray | None) -> None:
     axis.set(xscale="log", yscale="log")
     axis.set_ylim(dense.size[0], dense.size[-1])
-    axis.set_xlim(dense.compute[0] / 4.0, dense.compute[-1] * _FARTHEST_MULTIPLE)
+    cheapest = dense.compute[0] if cost is None else min(dense.compute[0], float(np.min(cost)))
+    axis.set_xlim(cheapest / 4.0, dense.compute[-1] * _FARTHEST_MULTIPLE)
     axis.grid(which="major", color="#ececec", linewidth=0.7)
     axis.tick_params(which="minor", length=0)
     axis.set_axisbelow(True)
@@ -113,12 +122,9 @@ def _draw_lines(axis: Axes, dense: Contour, levels: list[Contour], colours: np.n
     axis.plot(dense.compute, dense.size, color=_DENSE, linewidth=2.2, label="dense optimal")
     for line, colour in zip(levels, colours, strict=True):
         label = f"{100 * line.sparsity:g} % sparse is best"
+        if line.compute[0] > right[0]:
+            label += " (further right)"
         axis.plot(line.compute, line.size, color=colour, linewidth=2.2, label=label)
-
-
-def _draw_points(axis: Axes, points: Points, accounting: str) -> None:
-    cost = training_flops(points.sparsity, points.size, points.data, accounting)
-    axis.scatter(cost, points.size, s=11, color=_POINT, linewidth=0, zorder=3, label="runs")
 
 
 def _draw_band(axis: Axes, dense: Contour, line: Contour, colour: np.ndarray) -> None:
@@ -131,4 +137,4 @@ def _draw_band(axis: Axes, dense: Contour, line: Contour, colour: np.ndarray) ->
     axis.set_ylim(dense.size[0], dense.size[-1])
     axis.grid(which="major", color="#ececec", linewidth=0.7)
     axis.tick_params(which="minor", length=0)
-    axis.set_title(f"{100 * line.sparsity:g} %", fontsize=9.5)
+    axis.set_title(f"{100 * line.sparsity:g} %: {short(float(best[0]), 2)}×", fontsize=9.5)

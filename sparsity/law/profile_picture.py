@@ -18,8 +18,11 @@ def draw_profiles(found: list[Profile], flat: float, title: str, stem: pathlib.P
             axis.axvline(profile.best, color="#222222", linewidth=0.8, linestyle=":")
             axis.axhline(100 * flat, color="#bbbbbb", linewidth=0.8)
             axis.set_title(profile.name)
-            axis.ticklabel_format(axis="x", style="sci", scilimits=(-2, 4))
-            axis.xaxis.set_major_locator(MaxNLocator(4))
+            if min(profile.values) > 0 and max(profile.values) > 30 * min(profile.values):
+                axis.set_xscale("log")
+            else:
+                axis.ticklabel_format(axis="x", style="sci", scilimits=(-2, 4))
+                axis.xaxis.set_major_locator(MaxNLocator(4))
             axis.grid(color="#ececec", linewidth=0.7)
         for axis in axes[:, 0]:
             axis.set_ylabel("objective above minimum, %")

@@ -14,7 +14,8 @@ def read_runs(folder: pathlib.Path) -> Points:
     """Reads every finished run below a folder (summary.json and config.json) as one set of points.
 
     S and the pattern are what the run's pruning aimed at, N the weights outside embeddings that are
-    left, D the tokens (or images) trained on, the loss the validation cross-entropy. Raises
+    left, D the tokens (or images) trained on, the loss the validation cross-entropy. Runs that
+    started from trained weights are left out: their D is not all that they have seen. Raises
     UserError where there is no finished run, one is damaged or lacks a field, or runs were trained
     on different data.
     """
@@ -23,9 +24,11 @@ def read_runs(folder: pathlib.Path) -> Points:
     paths = sorted(folder.rglob("summary.json"))
     summaries = {path: _load(path) for path in paths}
     finished = {path: run for path, run in summaries.items() if run.get("status") == "finished"}
+    finished = {path: run for path, run in finished.items() if run.get("init") is None}
     if not finished:
         raise UserError(
-            f"--runs={folder}: {len(paths)} summary.json below it, none of a finished run."
+            f"--runs={folder}: {len(paths)} summary.json below it, none of a run that has finished "
+            "and was trained from scratch."
         )
     _check_same_data(folder, finished)
     rows = [_point(path, run) for path, run in finished.items()]

@@ -7,10 +7,11 @@ from sparsity.config import PruningConfig
 from sparsity.rules.base import Rule, Step, random_numbers
 from sparsity.rules.gradual import kept_magnitude
 from sparsity.select import Flat, Selector, make_scores
+from sparsity.threshold import where_mask
 
 
 def static(cfg: PruningConfig) -> Rule:
-    """Keeps a random mask from start to end."""
+    """Keeps a random mask, or that of a sparse start, from the first step to the last."""
     del cfg
     return Rule(_random_masks, lambda step, select: step.masks)
 
@@ -39,7 +40,12 @@ def rigl(cfg: PruningConfig) -> Rule:
 
 
 def _random_masks(weights: Flat, select: Selector, key: jax.Array | None) -> Flat:
-    return select.at(make_scores(jnp.abs, random_numbers(weights, key)), 1.0)
+    """Draws masks; weights that are zero already go first, so that a sparse start keeps its own."""
+    return select.at(make_scores(_nonzero_first, weights, random_numbers(weights, key)), 1.0)
+
+
+def _nonzero_first(w: jax.Array, number: jax.Array) -> jax.Array:
+    return jnp.where(w != 0, 1.0 + number, number)
 
 
 def _drop_and_grow(step: Step, select: Selector, drop: jax.Array | float, grow: Flat) -> Flat:
@@ -47,6 +53,6 @@ def _drop_and_grow(step: Step, select: Selector, drop: jax.Array | float, grow: 
     survivors = select.keep_share(make_scores(kept_magnitude, step.masks, step.weights), 1.0 - drop)
 
     def survivors_first(survives: jax.Array, x: jax.Array) -> jax.Array:
-        return jnp.where(survives, jnp.inf, jnp.abs(x))
+        return where_mask(survives, jnp.inf, jnp.abs(x))
 
     return select.at(make_scores(survivors_first, survivors, grow), 1.0)

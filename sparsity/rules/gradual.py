@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from sparsity.config import PruningConfig
 from sparsity.rules.base import Rule, Step, random_numbers
 from sparsity.select import Flat, Selector, make_scores, map_paths
+from sparsity.threshold import where_mask
 
 
 def magnitude(cfg: PruningConfig) -> Rule:
@@ -61,7 +62,7 @@ def random(cfg: PruningConfig) -> Rule:
 
 def kept_magnitude(mask: jax.Array, x: jax.Array) -> jax.Array:
     """Returns |x|, and −1 at pruned weights so that none of them comes back."""
-    return jnp.where(mask, jnp.abs(x), -1)
+    return where_mask(mask, jnp.abs(x), -1)
 
 
 def _dense(weights: Flat, select: Selector, key: jax.Array | None) -> Flat:

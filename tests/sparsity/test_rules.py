@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -13,7 +14,7 @@ from sparsity.bits import pack, unpack
 from sparsity.config import RULES as RULE_NAMES
 from sparsity.config import SPARSE_FROM_START, PruningConfig
 from sparsity.plan import make_plan, named_leaves
-from sparsity.prune import masks_of, replace_masks
+from sparsity.prune import apply_masks, masks_of, prune, replace_masks
 from tests.sparsity.contract import HALF, STEPS, Trainer, small_tree
 
 RULES = {
@@ -74,6 +75,19 @@ def test_every_rule_is_in_the_list():
 def test_target_is_reached_exactly(name):
     run = whole_run(name)
     assert_exact(config(name), run.end[0], {path: mask[-1] for path, mask in run.masks.items()})
+
+
+@pytest.mark.parametrize("name", SPARSE_FROM_START)
+def test_a_sparse_start_keeps_its_own_zeros(name):
+    """Weights that come from a pruned run are not pruned anew at random."""
+    cfg = config(name)
+    weights = apply_masks(
+        small_tree(), prune(optax.sgd(0.1), cfg, jax.random.key(1)).init(small_tree())
+    )
+    again = prune(optax.sgd(0.1), cfg, jax.random.key(2)).init(weights)
+    for path, leaf in named_leaves(weights):
+        if path in masks_of(again):
+            np.testing.assert_array_equal(masks_of(again)[path], leaf != 0)
 
 
 @every_rule

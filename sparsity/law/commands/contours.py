@@ -3,6 +3,7 @@
 import argparse
 import math
 import pathlib
+import textwrap
 
 from rich.console import Console
 
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> dict:
         lines = contours(law.coefficients, law.resampled, _sizes(law, args))
         stem = folder / f"contours-{law.name}"
         points = None if law.fitted is None else law.fitted.points
-        draw_contours(lines, f"Best sparsity, {law.name}: {law.origin}", points, stem)
+        title = f"Best sparsity, {law.name}: {law.origin}"
+        draw_contours(lines, title, points, stem, textwrap.fill(_caution(law.warnings), 165))
         rows = [
             (line.accounting, line.sparsity, *point)
             for line in lines
@@ -51,6 +53,13 @@ def run(args: argparse.Namespace) -> dict:
         write_csv(folder / f"{stem.name}.csv", header, rows)
         files += [f"{stem}{suffix}" for suffix in (".png", ".svg", ".csv")]
     return {"files": files}
+
+
+def _caution(warnings: list[str]) -> str:
+    """What the picture itself has to say of its lines: the last warning, which names figures."""
+    if not warnings:
+        return ""
+    return warnings[-1].replace("on these hang", "Doubtful: fits as good as this one give", 1)
 
 
 def _sizes(law: Law, args: argparse.Namespace) -> tuple[float, float]:

@@ -1,6 +1,8 @@
 """`equivalent`: the dense size that a sparse model is worth, beside the published figures."""
 
 import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -9,7 +11,10 @@ from sparsity.law.commands.source import Law, add_points_arguments, read_laws, s
 from sparsity.law.estimate import Estimate
 from sparsity.law.figures import FIGURES
 from sparsity.law.form import Coefficients, Numeric, equivalent_size
-from sparsity.law.published import PUBLISHED
+from sparsity.law.published import PATTERN_FINDINGS, PUBLISHED
+
+if TYPE_CHECKING:
+    from sparsity.law.patterns import PatternWorth
 
 HELP = "dense size multipliers, beside the published ones"
 _SPARSITIES = (0.5, 0.75, 0.875, 0.9375)
@@ -40,6 +45,7 @@ def _law(law: Law) -> dict:
             for sparsity in _SPARSITIES
         ],
         "limit": law.estimate(equivalent_size, 1.0),
+        "patterns": pattern_rows(law.patterns),
         "figures": figure_rows(law.name, law.coefficients, law.resampled),
     }
 
@@ -57,6 +63,18 @@ def figure_rows(
             "published": published.get(name),
         }
         for name, figure in FIGURES.items()
+    ]
+
+
+def pattern_rows(worths: "Iterable[PatternWorth]") -> list[dict]:
+    """Returns what each N:M pattern is worth, its verdict, and what was published of it."""
+    return [
+        {
+            **vars(worth),
+            "verdict": worth.verdict,
+            "published": PATTERN_FINDINGS.get(worth.pattern),
+        }
+        for worth in worths
     ]
 
 
@@ -78,6 +96,8 @@ def show(result: dict, console: Console) -> None:
             )
         table.add_row("→ 100 %", law["limit"].text(), "")
         console.print(table)
+        if law["patterns"]:
+            show_patterns(law["patterns"], console)
         show_figures(law["figures"], console)
         show_notes(law, console)
 
@@ -92,4 +112,22 @@ def show_figures(figures: list[dict], console: Console) -> None:
         estimate: Estimate = figure["estimate"]
         quoted = f"{figure['published']}×" if figure["published"] else ""
         table.add_row(figure["title"], estimate.text(), quoted)
+    console.print(table)
+
+
+def show_patterns(patterns: list[dict], console: Console) -> None:
+    """Prints the worth of N:M patterns beside unstructured sparsity and the published finding."""
+    table = Table(title="N:M patterns: dense weights that one non-zero weight is worth")
+    for heading in ("pattern", "runs", "worth", "unstructured", "ratio", "verdict", "published"):
+        table.add_column(heading)
+    for row in patterns:
+        table.add_row(
+            row["pattern"],
+            str(row["runs"]),
+            row["multiplier"].text(),
+            row["unstructured"].text(),
+            row["ratio"].text(),
+            row["verdict"],
+            row["published"] or "",
+        )
     console.print(table)

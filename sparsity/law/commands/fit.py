@@ -9,12 +9,17 @@ from rich.console import Console
 from rich.table import Table
 
 from models.errors import UserError
-from sparsity.law.commands.equivalent import figure_rows, show_figures
+from sparsity.law.commands.equivalent import (
+    figure_rows,
+    pattern_rows,
+    show_figures,
+    show_patterns,
+)
 from sparsity.law.commands.output import add_out_argument, new_folder, write_csv, write_json
 from sparsity.law.commands.source import FLAT, add_points_arguments, read_points
 from sparsity.law.estimate import Estimate, short
 from sparsity.law.points import Points, few_values
-from sparsity.law.published import PATTERN_FINDINGS, PUBLISHED
+from sparsity.law.published import PUBLISHED
 
 if TYPE_CHECKING:
     from sparsity.law.fit import Fit
@@ -103,9 +108,7 @@ def _fit_one(points: Points, args: argparse.Namespace, folder: pathlib.Path | No
             for profile in profiled
         ],
         "figures": figure_rows(points.name, fitted.coefficients, resamples.coefficients),
-        "patterns": [
-            {**vars(worth), "verdict": worth.verdict} for worth in pattern_worths(fitted, resamples)
-        ],
+        "patterns": pattern_rows(pattern_worths(fitted, resamples)),
         "errors": {
             "in sample": errors_of(fitted.coefficients, points, fitted.multipliers),
             **hold_out(fitted),
@@ -154,7 +157,7 @@ def show(result: dict, console: Console) -> None:
         _show_coefficients(law, console)
         show_figures(law["figures"], console)
         if law["patterns"]:
-            _show_patterns(law["patterns"], console)
+            show_patterns(law["patterns"], console)
         _show_errors(law["errors"], console)
         if law["comparison"]:
             console.print(_compared(law), soft_wrap=True)
@@ -177,23 +180,6 @@ def _show_coefficients(law: dict, console: Console) -> None:
         low, high = row["flat"]
         marks = ["…" if is_open else "" for is_open in row["flat_is_open"]]
         table.add_row(row["name"], *cells, f"{marks[0]}{short(low)} to {short(high)}{marks[1]}")
-    console.print(table)
-
-
-def _show_patterns(patterns: list[dict], console: Console) -> None:
-    table = Table(title="N:M patterns: dense weights that one non-zero weight is worth")
-    for heading in ("pattern", "runs", "worth", "unstructured", "ratio", "verdict", "published"):
-        table.add_column(heading)
-    for row in patterns:
-        table.add_row(
-            row["pattern"],
-            str(row["runs"]),
-            row["multiplier"].text(),
-            row["unstructured"].text(),
-            row["ratio"].text(),
-            row["verdict"],
-            PATTERN_FINDINGS.get(row["pattern"], ""),
-        )
     console.print(table)
 
 

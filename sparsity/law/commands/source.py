@@ -18,6 +18,7 @@ from sparsity.law.read_runs import read_runs
 
 if TYPE_CHECKING:
     from sparsity.law.fit import Fit
+    from sparsity.law.patterns import PatternWorth
 
 # Rise of the objective up to which a fit counts as equally good.
 FLAT = 0.02
@@ -37,6 +38,8 @@ class Law:
     largest_size: float
     # The fit behind it; None where the coefficients are the published ones.
     fitted: "Fit | None"
+    # What the N:M patterns among the points are worth.
+    patterns: "tuple[PatternWorth, ...]" = ()
 
     def estimate(self, figure: Callable[..., Numeric], *arguments: float | str) -> Estimate:
         """Returns figure(coefficients, *arguments) with its interval, where there are resamples."""
@@ -140,16 +143,19 @@ def _fitted_law(points: Points, args: argparse.Namespace) -> Law:
     # Fitting imports JAX; asking a published law should not wait for that.
     from sparsity.law.bootstrap import bootstrap
     from sparsity.law.fit import fit, recipe_for
+    from sparsity.law.patterns import pattern_worths
 
     recipe = recipe_for(points.name, args.residual, args.delta, starts=args.starts, seed=args.seed)
     fitted = fit(points, recipe)
+    resamples = bootstrap(fitted, args.resamples)
     return Law(
         name=points.name,
         origin=f"fitted to {len(points)} points",
         coefficients=fitted.coefficients,
-        resampled=bootstrap(fitted, args.resamples).coefficients,
+        resampled=resamples.coefficients,
         largest_size=float(points.size.max()),
         fitted=fitted,
+        patterns=tuple(pattern_worths(fitted, resamples)),
     )
 
 

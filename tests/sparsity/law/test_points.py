@@ -181,6 +181,11 @@ def test_unfinished_runs_are_left_out(tmp_path):
     assert len(read_runs(folder)) == 47
 
 
+def test_runs_that_started_from_trained_weights_are_left_out(tmp_path):
+    folder = changed_run(tmp_path, "summary.json", lambda run: run.update(init={"run": "x"}))
+    assert len(read_runs(folder)) == 47
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
