@@ -1,4 +1,4 @@
-"""What a run's figures were measured on, and which device's seconds a budget is counted in."""
+"""What a run's figures were measured on."""
 
 import dataclasses
 import os
@@ -7,8 +7,6 @@ import platform
 import re
 
 import jax
-
-from models.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,23 +46,3 @@ def _processor_name() -> str:
         if match:
             return match[1].strip()
     return platform.processor() or platform.machine()
-
-
-@dataclasses.dataclass(frozen=True)
-class Reference:
-    """The device in whose seconds budgets are counted: RST = seconds here × ratio."""
-
-    name: str
-    ratio: float
-
-
-HERE = "here"
-
-
-def find_reference(name: str) -> Reference:
-    """The reference of this name; until devices are calibrated the only one is this device."""
-    if name != HERE:
-        raise UserError(
-            f"--reference {name}: no such reference device. Known: {HERE} (this device, ratio 1)."
-        )
-    return Reference(HERE, 1.0)
