@@ -1,0 +1,1 @@
+"""Comparison of runs: reading them, refusing unlike ones, statistics and the verdict."""
