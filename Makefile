@@ -17,11 +17,11 @@ setup: .venv/kpd.stamp
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
 	touch $@
 
-# torch and transformers, the live references of the slow tests.
+# What slow tests need further: torch and transformers as references, and what runs notebooks.
 setup-parity: .venv/kpd-parity.stamp
 
 .venv/kpd-parity.stamp: .venv/kpd.stamp
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,parity]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,parity,notebooks]"
 	touch $@
 
 test: setup

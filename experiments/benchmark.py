@@ -123,7 +123,7 @@ def measure_pruning() -> list[Row]:
     from experiments.data.batches import Batches
     from experiments.data.prepare import prepare
     from experiments.program import compile_program
-    from experiments.programs import compare_programs
+    from experiments.program_time import compare_programs
     from experiments.registry import resolve
 
     sparse = resolve("sparse_t5_75", "demo")
@@ -150,9 +150,17 @@ def measure_pruning() -> list[Row]:
     ]
 
 
+def measure_clock() -> list[Row]:
+    """XProf against a synchronised wall clock, and what a traced window costs."""
+    from experiments import benchmark_clock
+
+    return benchmark_clock.measure_clock()
+
+
 PARTS: dict[str, Callable[[], list[Row]]] = {
     "input": measure_input,
     "pruning": measure_pruning,
+    "clock": measure_clock,
     "commands": measure_commands,
 }
 

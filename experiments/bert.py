@@ -35,18 +35,26 @@ def _demo(name: str, model: BertConfig, mask_rate: float, optimizer: OptimizerCo
     )
 
 
+# A demo that learns within seconds: short sequences, a small vocabulary, and no linear head, which
+# from its start at N(0, 0.02) would hold a model of this width back for most of its budget.
+_SMALL_MODEL = dataclasses.replace(
+    CRAMMED_BERT_DEMO, vocab_size=1124, model_dim=64, mlp_dim=128, mlm_head="none"
+)
+_SMALL_DATA = DataConfig(objective="mlm", vocabulary_size=1024, inputs_length=32, mask_rate=0.15)
+
+
 @experiment
 def bert_baseline(scale: str) -> Experiment:
     """BERT as the baseline of No Train No Gain: 16 pre-norm layers, gated, AdamW, a triangle.
 
     Settings: Kaddour et al. 2023 (arXiv 2307.06440), section 3 and released code. Other than
-    there, gains of LayerNorm are not decayed.
+    there, gains of LayerNorm are not decayed. The demo warms up for a tenth of its budget.
 
     Command: python -m experiments.launch --exp=bert_baseline
     Hardware: demo any CPU with 2 cores; paper one accelerator with 24 GB or more.
     Time: demo 2 minutes; paper 24 hours of the reference device.
-    Score: demo validation loss about 6.2, no better than token frequencies at that budget; the
-    paper gives none for pre-training.
+    Score: demo validation loss about 4.6, where token frequencies alone give 5.6; the paper gives
+    none for pre-training.
     """
     optimizer = OptimizerConfig(
         peak_learning_rate=1e-3,
@@ -58,8 +66,16 @@ def bert_baseline(scale: str) -> Experiment:
         clip_norm=0.5,
     )
     if scale == "demo":
-        optimizer = dataclasses.replace(optimizer, peak_learning_rate=4e-3)
-        return _demo("bert_baseline", CRAMMED_BERT_DEMO, 0.15, optimizer)
+        return Experiment(
+            name="bert_baseline",
+            scale="demo",
+            budget="60s",
+            model=dataclasses.replace(_SMALL_MODEL, scan_layers=False),
+            data=_SMALL_DATA,
+            optimizer=dataclasses.replace(optimizer, peak_learning_rate=5e-3, warmup_fraction=0.1),
+            train=TrainConfig(batch_size=32),
+            tuning_trials=3,
+        )
     return Experiment(
         name="bert_baseline",
         scale="paper",

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from typing import Any
 
 from models.errors import UserError
 
@@ -50,6 +51,9 @@ class Stage:
     steps: int
     # Reference-system seconds charged for each of its steps.
     seconds_per_step: float
+    # What the charge is made of: kind of program → calls_per_step, seconds (of one call), and free
+    # where it is declared so and not charged.
+    programs: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Plan:
     """
 
     stages: tuple[Stage, ...]
+    # Reference-system seconds taken from the budget before the first step.
+    before_s: float = 0.0
 
     @property
     def total_steps(self) -> int:
@@ -75,6 +81,10 @@ class Plan:
                 return stage
         return self.stages[-1]
 
+    def stage_index(self, step: int) -> int:
+        """Which stage runs step `step`, counted from 0."""
+        return self.stages.index(self.stage_at(step))
+
     def progress(self, step: int) -> float:
         """Share of the budget spent before step `step`, in [0, 1]."""
         stage = self.stage_at(step)
@@ -83,7 +93,7 @@ class Plan:
 
     def rst_s(self, step: int) -> float:
         """Reference-system seconds spent before step `step`."""
-        done = 0.0
+        done = self.before_s
         for stage in self.stages:
             inside = min(max(step - stage.first_step, 0), stage.steps)
             done += inside * stage.seconds_per_step
@@ -109,8 +119,9 @@ def make_plan(budget: Budget, stages: list[tuple[str, float, float]]) -> Plan:
       stages: (name, share of the budget at which it ends, reference seconds per step), in order;
         the last share is 1.
 
-    A budget in seconds buys ⌊share · budget / seconds per step⌋ steps in each stage, as a loop does
-    that stops before it overspends. A budget in steps is shared out by the same shares of time.
+    A budget in seconds is one counter: a stage ends with the step nearest to its share, what that
+    leaves over or takes ahead counts in the next one, and the last stops before it overspends. A
+    budget in steps is shared out by the same shares of time.
 
     Raises:
       UserError: a stage would have no step.
@@ -122,19 +133,20 @@ def make_plan(budget: Budget, stages: list[tuple[str, float, float]]) -> Plan:
             seconds_per_average_step += (end - start) / step_s
             start = end
         seconds = budget.amount / seconds_per_average_step
-    planned, start, first_step = [], 0.0, 0
+    planned, start, first_step, spent = [], 0.0, 0, 0.0
     for name, end, step_s in stages:
         last = end == 1.0
         if budget.unit == "steps" and last:
             steps = int(budget.amount) - first_step
         else:
             # A hair of slack keeps 3 × 0.1 s within a budget of 0.3 s.
-            steps = math.floor((end - start) * seconds / step_s * (1 + 1e-12))
+            steps_left = (end * seconds - spent) / step_s * (1 + 1e-12)
+            steps = math.floor(steps_left if last else steps_left + 0.5)
         if steps < 1:
             raise UserError(
                 f"budget of {seconds:.3g} s: no step fits into stage {name}, which takes "
                 f"{step_s:.3g} s a step; give at least {step_s / (end - start):.3g}s."
             )
         planned.append(Stage(name, start, end, first_step, steps, step_s))
-        start, first_step = end, first_step + steps
+        start, first_step, spent = end, first_step + steps, spent + steps * step_s
     return Plan(tuple(planned))

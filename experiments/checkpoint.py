@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from experiments.distributed import from_all, on_first
 from models.errors import UserError
 from sparsity.plan import named_leaves
 
@@ -44,7 +45,7 @@ class Checkpoints:
                 f"{self._folder}: disk full: the checkpoint of step {step} needs "
                 f"{needed / 1e6:.1f} MB, {free / 1e6:.1f} MB are free. Those before it are kept."
             )
-        digests = {name: int(value) for name, value in _digest(flat).items()}
+        digests = {name: int(value) for name, value in digest_of(flat).items()}
         self._writing(
             step,
             lambda: self._manager.save(
@@ -71,16 +72,24 @@ class Checkpoints:
     ) -> tuple[Any, dict[str, Any]] | None:
         """Loads the newest whole checkpoint as (state, metadata); None where there is none.
 
+        `abstract_state` has shapes and shardings; where they differ from stage to stage, it is a
+        function of the number of finished steps that a checkpoint is of.
         A damaged one is told to the user and set aside as `damaged-STEP`; the one before is tried.
         """
         for step in sorted(self._manager.all_steps(), reverse=True):
+            shapes = abstract_state(step) if callable(abstract_state) else abstract_state
+            restored, reason = None, ""
             try:
-                return self._restore(step, abstract_state)
+                restored = self._restore(step, shapes)
             # What Orbax and TensorStore raise for missing, truncated or unreadable files.
             except (ValueError, OSError, KeyError, json.JSONDecodeError) as error:
                 reason = str(error).strip().splitlines()[0][:160]
-                aside = self._set_aside(step)
-                tell(f"checkpoint of step {step} is damaged ({reason}); set aside as {aside.name}.")
+            # Damage that one host sees is damage for all.
+            reason = next(filter(None, from_all(reason)), "")
+            if not reason:
+                return restored
+            aside = self._set_aside(step)
+            tell(f"checkpoint of step {step} is damaged ({reason}); set aside as {aside.name}.")
         return None
 
     def _restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
@@ -99,7 +108,7 @@ class Checkpoints:
         )
         flat, meta = restored["state"], dict(restored["meta"])
         expected = meta.pop("digests")
-        for name, value in _digest(flat).items():
+        for name, value in digest_of(flat).items():
             if int(value) != expected[name]:
                 raise ValueError(f"{name} is not what was saved")
         return _unpack(flat, abstract_state), meta
@@ -107,9 +116,13 @@ class Checkpoints:
     def _set_aside(self, step: int) -> pathlib.Path:
         self._manager.close()
         aside = self._folder / f"damaged-{step}"
-        if aside.exists():
-            shutil.rmtree(aside)
-        (self._folder / str(step)).rename(aside)
+
+        def move() -> None:
+            if aside.exists():
+                shutil.rmtree(aside)
+            (self._folder / str(step)).rename(aside)
+
+        on_first(move)
         self._manager = ocp.CheckpointManager(self._folder.absolute(), options=self._options)
         return aside
 
@@ -163,7 +176,7 @@ def _unpack(flat: Flat, abstract_state: Any) -> Any:
 
 
 @jax.jit
-def _digest(flat: Flat) -> dict[str, jax.Array]:
+def digest_of(flat: Flat) -> dict[str, jax.Array]:
     """A 32-bit digest of each array: Σ word · (2·index + 1) · odd constant, modulo 2³²."""
 
     def one(leaf: jax.Array) -> jax.Array:

@@ -9,16 +9,28 @@ import jax
 import psutil
 
 # What a run's time is spent on; "train" alone is paid from the budget.
-ACCOUNTS = ("start", "prepare", "compile", "measure", "train", "evaluate", "checkpoint", "profile")
+ACCOUNTS = (
+    "start",
+    "prepare",
+    "compile",
+    "measure",
+    "train",
+    # Turning the state of one stage into that of the next.
+    "grow",
+    "evaluate",
+    "checkpoint",
+    "profile",
+)
 
 
 class Clock:
     """Splits wall time into accounts; the seconds survive preemption through the checkpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, since_process_start: bool = True) -> None:
         self._seconds = dict.fromkeys(ACCOUNTS, 0.0)
-        # Python and its imports belong to the start.
-        self._seconds["start"] = max(time.time() - psutil.Process().create_time(), 0.0)
+        if since_process_start:
+            # Python and its imports belong to the start.
+            self._seconds["start"] = max(time.time() - psutil.Process().create_time(), 0.0)
         self._account = "start"
         self._since = time.perf_counter()
 
@@ -32,6 +44,11 @@ class Clock:
         """Adds what earlier parts of this run have spent."""
         for account, seconds in spent.items():
             self._seconds[account] += seconds
+
+    def move(self, source: str, target: str, seconds: float) -> None:
+        """Moves seconds that were timed apart from one account to another."""
+        self._seconds[source] -= seconds
+        self._seconds[target] += seconds
 
     def switch(self, account: str, wait_for: Any = None) -> str:
         """Ends the current account and starts another; returns the one that ended.

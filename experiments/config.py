@@ -7,7 +7,10 @@ from typing import Any
 
 from experiments.budget import parse_budget
 from experiments.data.config import NUM_SENTINELS, DataConfig
-from models.config import BertConfig, MeshConfig, T5Config, ViTConfig
+from experiments.init import InitConfig
+from experiments.methods.api import Method
+from fff.config import FFFConfig, check_fits
+from models.config import BertConfig, HeadConfig, MeshConfig, T5Config, ViTConfig
 from models.errors import UserError, did_you_mean
 from sparsity.config import PruningConfig
 
@@ -16,11 +19,35 @@ ModelConfig = T5Config | BertConfig | ViTConfig
 SCALES = ("demo", "paper")
 
 
+OPTIMIZERS = ("adamw", "adafactor", "lion", "sophia_g", "sophia_h", "muon", "schedule_free")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SophiaConfig:
+    """How Sophia estimates and uses the diagonal of the curvature (Liu et al. 2023, 2305.14342)."""
+
+    # Steps from one estimate to the next.
+    hessian_every_steps: int = 10
+    # Examples of the batch that an estimate is made from; 0: all.
+    hessian_examples: int = 0
+    # Curvature counts gamma-fold: smaller values clip more updates to a sign.
+    gamma: float = 0.01
+    # Gradients of an estimate are scaled down to this global norm before squaring; 0, as published,
+    # leaves them.
+    hessian_clip_norm: float = 0.0
+
+    def check(self) -> None:
+        _in_range("optimizer.sophia.hessian_every_steps", self.hessian_every_steps, low=1)
+        _in_range("optimizer.sophia.hessian_examples", self.hessian_examples, low=0)
+        _in_range("optimizer.sophia.gamma", self.gamma, low=0, open_low=True)
+        _in_range("optimizer.sophia.hessian_clip_norm", self.hessian_clip_norm, low=0)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
     """The optimiser and its learning rate, a function of progress (spent budget over budget)."""
 
-    # "adamw", or "adafactor" (T5's).
+    # "adamw", "adafactor" (T5's), "lion", "sophia_g", "sophia_h", "muon" or "schedule_free".
     name: str = "adamw"
     # Highest learning rate; with scale_by_rms it is relative to each parameter's root mean square.
     peak_learning_rate: float = 1e-3
@@ -46,9 +73,20 @@ class OptimizerConfig:
     scale_by_rms: bool = False
     # AdaFactor keeps row and column means of the second moment; not with pruning.
     factored: bool = True
+    # How Sophia estimates curvature; None for the other optimisers.
+    sophia: SophiaConfig | None = None
 
     def check(self) -> None:
-        _one_of("optimizer.name", self.name, ("adamw", "adafactor"))
+        _one_of("optimizer.name", self.name, OPTIMIZERS)
+        if (self.sophia is not None) != self.name.startswith("sophia"):
+            raise UserError(
+                f"optimizer.name={self.name}: optimizer.sophia belongs to sophia_g and sophia_h, "
+                "and to them only."
+            )
+        if self.sophia:
+            self.sophia.check()
+        if self.name == "schedule_free":
+            _in_range("optimizer.beta1", self.beta1, low=0, high=1, open_low=True)
         _one_of("optimizer.schedule", self.schedule, ("cosine", "linear", "rsqrt", "constant"))
         _in_range("optimizer.peak_learning_rate", self.peak_learning_rate, low=0, open_low=True)
         _in_range("optimizer.warmup_fraction", self.warmup_fraction, low=0, high=1)
@@ -121,10 +159,20 @@ class Experiment:
     data: DataConfig
     # How parameters are updated.
     optimizer: OptimizerConfig
+    # What an encoder gets for a downstream task; None for pre-training and for T5.
+    head: HeadConfig | None = None
+    # Trained weights to start from; None draws them by the seed.
+    init: InitConfig | None = None
     # What is pruned and when; None trains densely.
     pruning: PruningConfig | None = None
+    # Fast feedforward layers in the place of the model's own; None leaves these.
+    fff: FFFConfig | None = None
+    # An efficient-training method and its settings; None for plain training.
+    method: Method | None = None
     # Batch size, and what happens between steps.
     train: TrainConfig
+    # Settings that were tried before these were chosen; None where nobody counted.
+    tuning_trials: int | None = None
     # How the devices share the work; all of them, each with its part of the batch, by default.
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
 
@@ -136,26 +184,71 @@ class Experiment:
         for part in (self.data, self.optimizer, self.train):
             part.check()
         # The rooms below do not know under which name they are part of an experiment.
-        for name in ("model", "pruning", "mesh"):
+        for name in ("model", "head", "init", "pruning", "fff", "mesh"):
             try:
                 if getattr(self, name) is not None:
                     getattr(self, name).check()
             except UserError as error:
                 raise UserError(f"{name}.{error}") from None
         self._check_model_fits_data()
+        if self.fff is not None:
+            check_fits(self.fff, self.model)
+        self._check_method()
         if self.pruning and self.optimizer.name == "adafactor" and self.optimizer.factored:
             raise UserError(
                 "optimizer.factored=true with pruning: row and column means would count pruned "
                 "weights. Set optimizer.factored=false."
             )
 
+    def _check_head(self) -> None:
+        keeps = self.init is not None and self.init.keep_zeros
+        if keeps and (self.pruning is None or self.pruning.rule != "static"):
+            raise UserError("init.keep_zeros=true: needs pruning.rule=static, to be its masks.")
+        if self.head is None and self.data.objective == "classification":
+            raise UserError("head: is missing; experiments.finetune sets it for a task.")
+        if self.head is not None and self.data.objective not in (
+            "classification",
+            "image_classification",
+        ):
+            raise UserError(
+                f"head: belongs to classification, not to data.objective={self.data.objective}."
+            )
+
+    def _check_method(self) -> None:
+        if self.method is not None:
+            fixed = type(self.method).__dataclass_fields__["name"].default
+            if fixed is not dataclasses.MISSING and self.method.name != fixed:
+                raise UserError(
+                    f"method.name={self.method.name}: follows from the experiment; it is {fixed}."
+                )
+            self.method.check(self)
+        if self.optimizer.name.startswith("sophia"):
+            if self.pruning is not None:
+                raise UserError(
+                    f"optimizer.name={self.optimizer.name} with pruning: its curvature would count "
+                    "pruned weights; use adamw."
+                )
+            if isinstance(self.model, ViTConfig):
+                raise UserError(
+                    f"optimizer.name={self.optimizer.name}: for models that predict tokens."
+                )
+            examples = self.optimizer.sophia.hessian_examples if self.optimizer.sophia else 0
+            part = self.train.batch_size // self.train.microbatches
+            if examples > self.train.batch_size or (examples > part and examples % part):
+                raise UserError(
+                    f"optimizer.sophia.hessian_examples={examples}: must be at most "
+                    f"train.batch_size={self.train.batch_size} and, above one microbatch of "
+                    f"{part}, a multiple of it."
+                )
+
     def _check_model_fits_data(self) -> None:
         model = self.model
-        family, objective = _OBJECTIVES[type(model)]
-        if self.data.objective != objective:
+        family, *objectives = _OBJECTIVES[type(model)]
+        if self.data.objective not in objectives:
             raise UserError(
-                f"data.objective={self.data.objective}: {family} is trained on {objective}."
+                f"data.objective={self.data.objective}: {family} is trained on {objectives[0]}."
             )
+        self._check_head()
         if isinstance(model, ViTConfig):
             for name, given in (("image_size", model.image_size), ("channels", model.channels)):
                 field = name if name == "image_size" else f"image_{name}"
@@ -180,10 +273,10 @@ class Experiment:
             )
 
 
-# Which objective each family is trained on.
+# Which objective each family is pre-trained on, and which it does downstream tasks by.
 _OBJECTIVES = {
-    T5Config: ("T5", "span_corruption"),
-    BertConfig: ("BERT", "mlm"),
+    T5Config: ("T5", "span_corruption", "text_to_text"),
+    BertConfig: ("BERT", "mlm", "classification"),
     ViTConfig: ("ViT", "image_classification"),
 }
 
@@ -195,8 +288,20 @@ def to_json(config: Any) -> dict[str, Any]:
 
 def config_hash(experiment: Experiment) -> str:
     """Eight hex digits over everything that the run folder's name does not already say."""
-    rest = to_json(dataclasses.replace(experiment, seed=0, budget=""))
+    rest = _said(to_json(dataclasses.replace(experiment, seed=0, budget="")))
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def same_configuration(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    """Says whether two experiments as JSON ask for the same; a missing field is one of None."""
+    return _said(json.loads(json.dumps(left))) == _said(json.loads(json.dumps(right)))
+
+
+def _said(config: Any) -> Any:
+    """Leaves out all that is None, so that a new optional field renames no older run."""
+    if isinstance(config, dict):
+        return {name: _said(value) for name, value in config.items() if value is not None}
+    return config
 
 
 def _one_of(path: str, value: str, known: tuple[str, ...]) -> None:

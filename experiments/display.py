@@ -20,8 +20,8 @@ _PLAIN_EVERY_S = 5.0
 class Display:
     """One line of progress at a time, with messages above it."""
 
-    def __init__(self, console: Console | None = None):
-        self.console = console or Console(highlight=False, soft_wrap=True)
+    def __init__(self, console: Console | None = None, quiet: bool = False):
+        self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
         self._live = self.console.is_terminal
         self._progress: Progress | None = None
         self._task = TaskID(0)

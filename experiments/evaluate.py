@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -10,9 +10,21 @@ from experiments.data.baseline import target_bytes, unigram_nll
 from experiments.data.batches import Batches
 from experiments.data.config import DataConfig
 from experiments.data.windows import Prepared
+from models.mesh import place_batch
 
-# (state, batch) → sums
-EvalStep = Callable[[Any, Any], dict[str, tuple[jax.Array, jax.Array]]]
+# (state, batch) → sums; of a downstream task also what is answered to each example
+EvalStep = Callable[[Any, Any], Any]
+
+
+class Judge(Protocol):
+    """What a run is judged by between its steps and at its end."""
+
+    # Examples that are looked at.
+    examples: int
+    # Loss of what looks at no input.
+    unigram_nll: float
+
+    def __call__(self, eval_step: EvalStep, state: Any, shapes: Any) -> dict[str, float]: ...
 
 
 class Evaluation:
@@ -28,9 +40,12 @@ class Evaluation:
         # Nats per target of a model that only knows how frequent each target is.
         self.unigram_nll = total / weight
 
-    def __call__(self, eval_step: EvalStep, state: Any) -> dict[str, float]:
-        """Means over all batches; bits per byte of the text that the targets stand for."""
-        queued = [eval_step(state, batch) for batch in self.batches]
+    def __call__(self, eval_step: EvalStep, state: Any, shapes: Any) -> dict[str, float]:
+        """Means over all batches; bits per byte of the text that the targets stand for.
+
+        `shapes` are those of a batch, with the shardings in which the step takes it.
+        """
+        queued = [eval_step(state, place_batch(batch, shapes)) for batch in self.batches]
         totals: dict[str, list[float]] = {}
         for sums in jax.device_get(queued):
             for name, (total, count) in sums.items():

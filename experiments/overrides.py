@@ -12,6 +12,10 @@ from models.errors import UserError
 Config = TypeVar("Config")
 
 
+class NotInThisConfig(UserError):
+    """The path names a field that this configuration lacks, though another one may have it."""
+
+
 def apply_overrides(config: Config, assignments: Sequence[str]) -> Config:
     """Returns `config` with every `path=value` applied.
 
@@ -41,7 +45,9 @@ def _replace(config: Any, path: list[str], text: str, assignment: str, root: Any
     name, rest = path[0], path[1:]
     types_by_name = typing.get_type_hints(type(config))
     if name not in types_by_name:
-        raise UserError(f"--set {assignment}: no field {name}.{_nearest_path(root, assignment)}")
+        raise NotInThisConfig(
+            f"--set {assignment}: no field {name}.{_nearest_path(root, assignment)}"
+        )
     value, annotation = getattr(config, name), types_by_name[name]
     if not rest:
         if dataclasses.is_dataclass(value):
@@ -50,14 +56,23 @@ def _replace(config: Any, path: list[str], text: str, assignment: str, root: Any
                 f"--set {assignment}: {name} is a group; set one of its fields: {fields}."
             )
         return dataclasses.replace(config, **{name: _parse(text, annotation, assignment)})
+    if value is None and (group := _optional_group(annotation)):
+        value = group()
     if value is None:
-        raise UserError(
+        raise NotInThisConfig(
             f"--set {assignment}: {name} is None in {getattr(root, 'name', 'this experiment')}; "
             f"start from an experiment that has it (--list shows all)."
         )
     if not dataclasses.is_dataclass(value):
         raise UserError(f"--set {assignment}: {name} has no fields; it is {value!r}.")
     return dataclasses.replace(config, **{name: _replace(value, rest, text, assignment, root)})
+
+
+def _optional_group(annotation: Any) -> Any:
+    """The group's class where the command line may start it from its defaults, else None."""
+    options = [option for option in typing.get_args(annotation) if option is not type(None)]
+    startable = len(options) == 1 and getattr(options[0], "FROM_COMMAND_LINE", False)
+    return options[0] if startable else None
 
 
 def _parse(text: str, annotation: Any, assignment: str) -> Any:

@@ -2,23 +2,28 @@
 
 from collections.abc import Sequence
 
-from experiments.launch import experiment_from_flags, run_main
+from experiments.launch import run_main, runs_from_flags
 from models.errors import UserError
 
 
 def main(argv: Sequence[str]) -> int:
     if len(argv) > 1:
         raise UserError(f"{argv[1]}: not a flag; write --exp=NAME.")
-    experiment = experiment_from_flags()
+    experiments = runs_from_flags()
     from experiments.display import Display
     from experiments.run import prepare_with_display
 
+    seen = set()
     with Display() as display:
-        prepared = prepare_with_display(experiment, display)
-        for split, counts in prepared.facts["counts"].items():
-            shown = ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
-            display.tell(f"{split}: {shown}")
-        display.tell(f"digest {prepared.digest[:16]}, in {prepared.folder}")
+        for experiment in experiments:
+            prepared = prepare_with_display(experiment, display)
+            if prepared.digest in seen:
+                continue
+            seen.add(prepared.digest)
+            for split, counts in prepared.facts["counts"].items():
+                shown = ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
+                display.tell(f"{split}: {shown}")
+            display.tell(f"digest {prepared.digest[:16]}, in {prepared.folder}")
     return 0
 
 

@@ -25,7 +25,7 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     step, seconds = summary["step_time_s"], summary["seconds"]
     batches = f"{summary['validation']['examples']:,} fixed validation examples"
     found = [
-        ("validation loss", f"{final['nll']:.4f}", f"nats per target token, {batches}"),
+        _validation_loss(final, batches),
     ]
     unigram = summary["validation"]["unigram_nll"]
     found.append(
@@ -42,6 +42,10 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("training FLOPs", f"{flops['dense']:.3e}", "zeros computed, as this device does"),
         ("  ideal", f"{flops['ideal']:.3e}", "zeros skipped, over the actual schedule"),
     ]
+    if summary["sparsity"] and "bytes" in summary:
+        found.append(_size_row(summary["bytes"]))
+    if "init" in summary:
+        found.append(_start_row(summary))
     if step is None:
         found.append(("step time", "n/a", "the run is shorter than the profiler's window"))
     else:
@@ -53,16 +57,45 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             "time charged",
             f"{summary['rst_s']:.1f} s",
-            f"of {summary['budget']}, in seconds of {_reference(summary)}",
+            f"of {summary['budget']}, in {_seconds_of(summary)}{_interval(summary)}",
         ),
         ("wall time", f"{summary['wall_s']:.1f} s", _accounts(seconds)),
         (
             "input wait",
             f"{100 * summary['input_wait_share']:.2f} %",
-            "of the training time, spent waiting for batches",
+            _input_wait(summary),
         ),
     ]
     return found
+
+
+def _validation_loss(final: dict[str, float], batches: str) -> tuple[str, str, str]:
+    if "squared_error" in final:
+        return "validation loss", f"{final['loss']:.4f}", f"squared error of the score, {batches}"
+    return "validation loss", f"{final['nll']:.4f}", f"nats per target, {batches}"
+
+
+def _size_row(sizes: dict[str, int | None]) -> tuple[str, str, str]:
+    forms = {"nm": "N:M", "bitmask": "bit-mask", "csr": "CSR", "dense": "dense"}
+    first, *others = (
+        (form, size) for name, form in forms.items() if (size := sizes.get(name)) is not None
+    )
+    rest = ", ".join(f"{form} {size / 1e6:.2f} MB" for form, size in others)
+    return (
+        "size on disk",
+        f"{first[1] / 1e6:.2f} MB",
+        f"as {first[0]}, by experiments.export; {rest}",
+    )
+
+
+def _start_row(summary: dict[str, Any]) -> tuple[str, str, str]:
+    start, total = summary["init"], summary["with_init"]
+    source = start.get("run") or start.get("hugging_face")
+    if total is None:
+        return "started from", "", f"{source}, whose training is not counted: its cost is not known"
+    seconds = "?" if total["rst_s"] is None else f"{total['rst_s']:.1f} s"
+    flops = f"{total['flops']['dense']:.3e} FLOPs with zeros computed"
+    return "time with its start", seconds, f"{flops}, the training of {source} counted"
 
 
 def _sparsity_rows(sparsity: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -95,9 +128,31 @@ def _disagreement(step: dict[str, Any]) -> str:
     return text
 
 
-def _reference(summary: dict[str, Any]) -> str:
+def _seconds_of(summary: dict[str, Any]) -> str:
     device = summary["device"]["kind"]
-    return f"{device} (reference {summary['reference']}, ratio {summary['ratio']:g})"
+    if summary.get("account") == "wall":
+        return f"wall seconds of {device}, as measured before the run"
+    if summary["reference"] == "here":
+        return f"seconds of {device} (reference here, ratio 1)"
+    return (
+        f"seconds of reference {summary['reference']} ({summary['ratio']:.4g} for one second of "
+        f"{device})"
+    )
+
+
+def _interval(summary: dict[str, Any]) -> str:
+    """Between which times the charge may lie, where it was converted."""
+    low, high = summary.get("rst_interval_s", (0.0, 0.0))
+    if not any("converted" in how for how in summary.get("rst_how", ())):
+        return ""
+    return f"; converted, between {low:.1f} and {high:.1f} s"
+
+
+def _input_wait(summary: dict[str, Any]) -> str:
+    text = "of the training time, spent waiting for batches"
+    if not summary.get("input_wait_charged"):
+        return f"{text}; not charged up to 1 %"
+    return f"{text}: above 1 %, and so {summary['rst_input_wait_s']:.2f} s of it are charged"
 
 
 def _accounts(seconds: dict[str, float]) -> str:

@@ -3,26 +3,35 @@
 import dataclasses
 import json
 import pathlib
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from experiments import report_text
-from experiments.budget import Plan, Stage, make_plan, parse_budget
 from experiments.checkpoint import Checkpoints
 from experiments.clock import Clock
-from experiments.config import Experiment
+from experiments.config import Experiment, to_json
 from experiments.data.batches import Batches
+from experiments.data.prefetch import Supplier
 from experiments.data.prepare import prepare
 from experiments.data.windows import Prepared
-from experiments.device import Device, Reference, find_reference, this_device
+from experiments.device import this_device
 from experiments.display import Display
-from experiments.evaluate import Evaluation
+from experiments.distributed import check_agreement, is_first, stopping_together
+from experiments.downstream.evaluation import TaskEvaluation
+from experiments.evaluate import Evaluation, Judge
 from experiments.meter import NotFinite
-from experiments.program import compile_program, enable_compilation_cache
-from experiments.programs import ProgramTime, seconds_per_step
-from experiments.run_folder import RunFolder, read_json
-from experiments.summary import summarise
+from experiments.methods.api import Before
+from experiments.methods.supply import Supply
+from experiments.planning import plan_from, plan_run
+from experiments.program import NO_METHOD, enable_compilation_cache, examples_per_step
+from experiments.program_time import ProgramTimes
+from experiments.reference import Reference, find_reference
+from experiments.run_folder import RunFolder
+from experiments.stages import Stages
+from experiments.starting_point import StartingPoint, find_starting_point
+from experiments.summary import summarise, summarise_diverged
 from experiments.train import Interrupted, Outcome, train
 from experiments.window import StepTime
 from models.config import ViTConfig
@@ -32,27 +41,64 @@ from models.errors import UserError
 EXIT_INTERRUPTED = 75
 
 
-def run_experiment(experiment: Experiment, workdir: str, reference: str, force: bool) -> int:
+def run_experiment(
+    experiment: Experiment,
+    workdir: str,
+    reference: str,
+    force: bool,
+    account: str = "rst",
+    clock: Clock | None = None,
+    show_summary: bool = True,
+) -> int:
     """Runs, or goes on with, one experiment; returns the exit code of the command."""
-    clock = Clock()
+    clock = clock or Clock()
     enable_compilation_cache()
-    folder = RunFolder(pathlib.Path(workdir), experiment)
-    with Display() as display:
-        known_reference = find_reference(reference)
-        folder.open(force)
+    known_reference = find_reference(reference, account=account)
+    with stopping_together(), Display(quiet=not is_first()) as display:
+        for warning in known_reference.warnings:
+            display.tell(warning)
         try:
-            summary = _run(experiment, known_reference, folder, clock, display)
+            carry_out(
+                experiment,
+                pathlib.Path(workdir),
+                known_reference,
+                display,
+                clock,
+                force,
+                show_summary,
+            )
         except Interrupted as interrupted:
             display.stop()
             display.tell(
-                f"Stopped after step {interrupted.step}; all of it is saved in {folder.path}. "
-                "The same command goes on from there."
+                f"Stopped after step {interrupted.step}; all of it is saved in "
+                f"{interrupted.folder}. The same command goes on from there."
             )
             return EXIT_INTERRUPTED
-        finally:
-            folder.close()
-        report_text.print_summary(display.console, summary, folder.path)
     return 0
+
+
+def carry_out(
+    experiment: Experiment,
+    workdir: pathlib.Path,
+    reference: Reference,
+    display: Display,
+    clock: Clock,
+    force: bool = False,
+    show_summary: bool = True,
+) -> None:
+    """Runs, or goes on with, one experiment, and shows its summary.
+
+    Raises Interrupted where a signal stopped it, with everything saved.
+    """
+    check_agreement({"experiment": to_json(experiment), "workdir": str(workdir.absolute())})
+    folder = RunFolder(workdir, experiment)
+    folder.open(force)
+    try:
+        summary = _run(experiment, reference, folder, clock, display)
+    finally:
+        folder.close()
+    if show_summary:
+        report_text.print_summary(display.console, summary, folder.path)
 
 
 def prepare_with_display(experiment: Experiment, display: Display) -> Prepared:
@@ -86,35 +132,56 @@ def _run(
 ) -> dict[str, Any]:
     with clock.on("prepare"):
         prepared = prepare_with_display(experiment, display)
-    cfg, device = experiment.train, this_device()
-    batches = Batches(prepared, experiment.data, "train", cfg.batch_size)
+        check_agreement({"data": prepared.digest})
+        supply = Supply(prepared, folder.workdir, reference, display)
+        before = (experiment.method or NO_METHOD).before_run(experiment, supply)
+    cfg = experiment.train
+    stages = Stages(experiment)
+    given: Supplier = Batches(prepared, experiment.data, "train", examples_per_step(experiment))
     validation = Batches(prepared, experiment.data, "validation", cfg.batch_size)
-    evaluation = Evaluation(prepared, experiment.data, validation, cfg.eval_batches)
-    with clock.on("compile"):
-        display.start("compiling", None)
-        program = compile_program(experiment)
-        display.stop()
+    evaluation: Judge
+    if experiment.data.task is None:
+        evaluation = Evaluation(prepared, experiment.data, validation, cfg.eval_batches)
+    else:
+        evaluation = TaskEvaluation(prepared, experiment.data, cfg.batch_size)
 
-    config = read_json(folder.path / "config.json")
+    config, start = folder.read_config(), None
     if config is None:
+        with clock.on("prepare"):
+            start = find_starting_point(experiment, folder.workdir, None)
         with clock.on("measure"):
-            display.start("measuring this device", None)
-            seconds = seconds_per_step(experiment, program, batches, device, folder.workdir)
+            display.start("compiling, and measuring this device", None)
+            config = _write_config(
+                experiment, stages, given, reference, before, prepared, folder, start
+            )
             display.stop()
-        config = _write_config(experiment, seconds, reference, device, prepared, folder)
+        clock.move("measure", "compile", stages.compile_s)
     elif config["data"]["digest"] != prepared.digest:
         raise UserError(
             f"{folder.path}: this run has begun on other data (digest "
             f"{config['data']['digest'][:8]}, now {prepared.digest[:8]}). Give --force to run anew."
         )
-    plan = Plan(tuple(Stage(**stage) for stage in config["plan"]["stages"]))
+    else:
+        reference.check_same(config["reference"], folder.path)
+    plan = plan_from(config["plan"])
+    if before.wrap:
+        with clock.on("prepare"):
+            given = before.wrap(given, plan.total_steps)
 
     with Checkpoints(folder.checkpoints, cfg.keep_checkpoints) as checkpoints:
-        with clock.on("checkpoint"):
-            restored = checkpoints.restore_latest(program.state_shapes, display.tell)
+        with clock.on("compile"):
+            display.start("compiling", None)
+            restored = checkpoints.restore_latest(
+                lambda step: stages.shapes_after(plan, step), display.tell
+            )
+            display.stop()
         if restored is None:
             with clock.on("compile"):
-                state, outcome = program.init_state(experiment.seed), Outcome()
+                start = start or find_starting_point(experiment, folder.workdir, config["init"])
+                first = stages.program(0)
+                begin = partial(start.state, first) if start else first.init_state
+                state, outcome = begin(experiment.seed), Outcome()
+                start = None
         else:
             state, meta = restored
             clock.add(meta["seconds"])
@@ -125,10 +192,10 @@ def _run(
             state, outcome = train(
                 experiment,
                 plan,
-                program,
+                stages,
                 state,
                 outcome,
-                batches,
+                given,
                 evaluation,
                 folder,
                 checkpoints,
@@ -136,38 +203,58 @@ def _run(
                 display,
             )
         except NotFinite as error:
-            raise _stop_at(error, experiment, batches, folder) from error
+            facts = summarise_diverged(experiment, config, plan, error.step, evaluation)
+            folder.write_summary(facts)
+            _write_report(folder)
+            raise _stop_at(error, experiment, given, folder) from error
     summary = summarise(
-        experiment, config, plan, program, state, outcome, evaluation, clock.seconds
+        experiment, config, plan, stages.last, state, outcome, evaluation, clock.seconds
     )
     folder.write_summary(summary)
+    _write_report(folder)
     return summary
+
+
+def _write_report(folder: RunFolder) -> None:
+    """Writes report.html beside the summary."""
+    if is_first():
+        # Imported here: plotting takes longer to import than a small run to start.
+        from experiments.report.run_page import write_run
+
+        write_run(folder.path)
 
 
 def _write_config(
     experiment: Experiment,
-    seconds: ProgramTime,
+    stages: Stages,
+    batches: Supplier,
     reference: Reference,
-    device: Device,
+    before: Before,
     prepared: Prepared,
     folder: RunFolder,
+    start: StartingPoint | None,
 ) -> dict[str, Any]:
     """Plans a new run and writes down, before its first step, what it will be."""
-    step_s = seconds.seconds * reference.ratio
-    plan = make_plan(parse_budget(experiment.budget), [("train", 1.0, step_s)])
+    if start is not None:
+        start.check_fits(stages.program(0))
+    device = this_device()
+    times = ProgramTimes(experiment, batches, device, folder.workdir)
+    planned = plan_run(experiment, stages, times, reference, before)
+    here, charged = planned.here, planned.charged
     return folder.write_config(
         {
             "device": dataclasses.asdict(device),
-            "reference": dataclasses.asdict(reference),
+            "reference": reference.facts()
+            | {"ratio": charged.seconds / here.seconds, "converted": dataclasses.asdict(charged)},
             "data": {
                 "digest": prepared.digest,
                 "folder": str(prepared.folder),
                 **prepared.facts["counts"],
             },
-            "plan": {
-                "stages": [dataclasses.asdict(stage) for stage in plan.stages],
-                "from": dataclasses.asdict(seconds),
-            },
+            "plan": planned.facts(),
+            "before": before.facts,
+            "init": start and start.facts,
+            "account": reference.account,
         }
     )
 
@@ -178,9 +265,11 @@ def _outcome_from(stored: dict[str, Any]) -> Outcome:
 
 
 def _stop_at(
-    error: NotFinite, experiment: Experiment, batches: Batches, folder: RunFolder
+    error: NotFinite, experiment: Experiment, batches: Supplier, folder: RunFolder
 ) -> UserError:
     """Saves what is needed to look into a loss that is not finite."""
+    if not is_first():
+        return UserError(str(error))
     failure = folder.path / "failure"
     failure.mkdir(exist_ok=True)
     batch: dict[str, Any] = batches.batch(experiment.seed, error.step - 1)

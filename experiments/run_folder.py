@@ -8,12 +8,13 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from typing import Any, TextIO
 
-from tensorboardX import SummaryWriter
-
-from experiments.config import Experiment, config_hash, to_json
+from experiments.config import Experiment, config_hash, same_configuration, to_json
+from experiments.distributed import SHARED_MARK, check_shared, from_first, is_first, on_first
+from experiments.tracking import Writer, open_writers
 from models.errors import UserError
 
 _PACKAGES = ("kpd", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -29,17 +30,30 @@ class RunFolder:
         self.workdir = workdir
         self.path = workdir / experiment.name / name
         self.checkpoints = self.path / "checkpoints"
-        self.profile = self.path / "profile"
         self._experiment = experiment
-        self._log: tuple[TextIO, SummaryWriter] | None = None
+        self._log: tuple[TextIO, list[Writer]] | None = None
+        self._own_profile: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def profile(self) -> pathlib.Path:
+        """Where the trace goes; those of other processes than the first are not kept."""
+        if is_first():
+            return self.path / "profile"
+        if self._own_profile is None:
+            self._own_profile = tempfile.TemporaryDirectory(prefix="kpd-trace-")
+        return pathlib.Path(self._own_profile.name)
 
     def open(self, force: bool) -> None:
-        """Makes the folder, or takes up the one of an interrupted run.
+        """Makes the folder, or takes up the one of an interrupted run; the first process does.
 
         Raises:
           UserError: the folder cannot be written, holds a finished run (and not `force`), or was
-            made by another configuration.
+            made by another configuration, or is not the same folder on all hosts.
         """
+        on_first(lambda: self._open(force))
+        check_shared(self.path)
+
+    def _open(self, force: bool) -> None:
         try:
             if force and self.path.exists():
                 shutil.rmtree(self.path)
@@ -56,14 +70,20 @@ class RunFolder:
                 f"{self.path}: this run is finished (loss {summary['final'].get('loss', 'n/a')}). "
                 "Give --force to run it anew, or another --seed."
             )
+        if summary and summary["status"] == "diverged":
+            raise UserError(
+                f"{self.path}: this run diverged at step {summary['step']}. Give --force to run it "
+                "anew, or a lower optimizer.peak_learning_rate."
+            )
         config = read_json(self.path / "config.json")
-        if config and config["experiment"] != json.loads(json.dumps(to_json(self._experiment))):
+        if config and not same_configuration(config["experiment"], to_json(self._experiment)):
             raise UserError(
                 f"{self.path}: config.json is of another configuration "
                 f"({_first_difference(config['experiment'], to_json(self._experiment))}). "
                 "Give another --workdir, or --force to run anew."
             )
-        if any(self.path.iterdir()) and config is None:
+        files = (file for file in self.path.iterdir() if not file.name.startswith(SHARED_MARK))
+        if config is None and any(files):
             raise UserError(
                 f"{self.path}: not a run folder (no config.json). Give another --workdir."
             )
@@ -84,26 +104,33 @@ class RunFolder:
             },
             **details,
         }
-        write_json(self.path / "config.json", config)
-        return config
+        if is_first():
+            write_json(self.path / "config.json", config)
+        return from_first(config)
+
+    def read_config(self) -> dict[str, Any] | None:
+        """config.json as the first process finds it; None for a new run."""
+        return on_first(lambda: read_json(self.path / "config.json"))
 
     def log(self, split: str, step: int, values: dict[str, float]) -> None:
-        """Adds one line to metrics.jsonl and the same numbers to the TensorBoard events."""
+        """Adds one line to metrics.jsonl and gives the same numbers to every tracker."""
+        if not is_first():
+            return
         if self._log is None:
             self._log = (
                 open(self.path / "metrics.jsonl", "a"),  # noqa: SIM115 (kept open)
-                SummaryWriter(str(self.path), filename_suffix=".kpd"),
+                open_writers(self.path, self._experiment.name, _facts(self._experiment)),
             )
-        lines, tensorboard = self._log
+        lines, writers = self._log
         lines.write(json.dumps({"step": step, "split": split, **values}) + "\n")
         lines.flush()
-        for name, value in values.items():
-            tensorboard.add_scalar(f"{split}/{name}", value, step)
+        for writer in writers:
+            writer.log(split, step, values)
 
     def drop_metrics_after(self, step: int) -> None:
         """Takes back the lines of steps that a resumed run will make again."""
         path = self.path / "metrics.jsonl"
-        if not path.exists():
+        if not path.exists() or not is_first():
             return
         kept = []
         for line in path.read_text().splitlines():
@@ -113,13 +140,31 @@ class RunFolder:
         _write_text(path, "".join(kept))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        write_json(self.path / "summary.json", summary)
+        if is_first():
+            write_json(self.path / "summary.json", summary)
 
     def close(self) -> None:
         if self._log is not None:
-            for log in self._log:
-                log.close()
+            lines, writers = self._log
+            lines.close()
+            for writer in writers:
+                writer.close()
             self._log = None
+        if self._own_profile is not None:
+            self._own_profile.cleanup()
+            self._own_profile = None
+
+
+def _facts(experiment: Experiment) -> dict[str, Any]:
+    """The configuration as dotted paths, for trackers."""
+
+    def flat(value: Any, path: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {path: value}
+        inner = (flat(part, f"{path}.{name}" if path else name) for name, part in value.items())
+        return {key: leaf for part in inner for key, leaf in part.items()}
+
+    return flat(to_json(experiment), "")
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any] | None:

@@ -1,36 +1,38 @@
 """The one training loop: exactly the planned steps, with everything else beside the clock."""
 
 import dataclasses
-import signal
-import types
-from typing import Any
+import itertools
+import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.budget import Plan
 from experiments.checkpoint import Checkpoints
 from experiments.clock import Clock
-from experiments.config import Experiment
-from experiments.data.batches import Batches
+from experiments.config import Experiment, TrainConfig
 from experiments.data.objectives import tokens_per_batch
-from experiments.data.prefetch import Prefetcher
+from experiments.data.prefetch import Prefetcher, Supplier
 from experiments.display import Display
-from experiments.evaluate import Evaluation
+from experiments.distributed import StopRequest
+from experiments.evaluate import Judge
 from experiments.meter import Meter
 from experiments.optim import learning_rate
-from experiments.program import Program
 from experiments.run_folder import RunFolder
+from experiments.stages import Stages
 from experiments.step import State
 from experiments.window import StepTime, Window
+from models.mesh import own_rows, place_batch
 
 
 class Interrupted(Exception):
-    """The run was told to stop; everything up to `step` is saved."""
+    """The run was told to stop; everything up to `step` is saved in `folder`."""
 
-    def __init__(self, step: int):
+    def __init__(self, step: int, folder: pathlib.Path):
         super().__init__(f"stopped after step {step}")
         self.step = step
+        self.folder = folder
 
 
 @dataclasses.dataclass
@@ -47,28 +49,6 @@ class Outcome:
     to_first_step_s: float = 0.0
 
 
-class StopRequest:
-    """Turns SIGTERM and Ctrl-C into a flag that the loop reads between steps."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._before: dict[int, Any] = {}
-
-    def _note(self, signum: int, frame: types.FrameType | None) -> None:
-        self.requested = True
-        # A second Ctrl-C ends the process at once.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def __enter__(self) -> "StopRequest":
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
 def spread_evenly(count: int, total_steps: int) -> set[int]:
     """Numbers of finished steps at which something happens `count` times, the end included."""
     return {round(total_steps * index / count) for index in range(1, count + 1)} - {0}
@@ -77,11 +57,11 @@ def spread_evenly(count: int, total_steps: int) -> set[int]:
 def train(
     experiment: Experiment,
     plan: Plan,
-    program: Program,
+    stages: Stages,
     state: State,
     outcome: Outcome,
-    batches: Batches,
-    evaluation: Evaluation,
+    batches: Supplier,
+    evaluation: Judge,
     folder: RunFolder,
     checkpoints: Checkpoints,
     clock: Clock,
@@ -101,8 +81,12 @@ def train(
     save_at = spread_evenly(cfg.num_checkpoints, total)
     waited_before_s = outcome.input_wait_s
     meter = Meter()
-    window_first = first + cfg.warmup_steps if outcome.step_time is None else total + 1
-    window_last = window_first + cfg.profile_steps
+    # A checkpoint of a stage's last step is of that stage still.
+    stage = plan.stage_index(max(first - 1, 0))
+    program = stages.program(stage)
+    window_first, window_last = choose_window(
+        plan, first, cfg, evaluate_at | save_at, measured=outcome.step_time is not None
+    )
 
     def report_pending() -> None:
         """Reads the step before, while the device works on the one just given to it."""
@@ -122,7 +106,7 @@ def train(
     def evaluate(done: int) -> None:
         report_pending()
         with clock.on("evaluate", wait_for=state):
-            outcome.final = evaluation(program.eval_step, state)
+            outcome.final = evaluation(program.eval_step, state, program.train_batch_shapes)
             folder.log("validation", done, spent(done) | outcome.final)
 
     def save(done: int, wait: bool = False) -> None:
@@ -143,17 +127,23 @@ def train(
     display.start(experiment.name, total)
     with (
         StopRequest() as stop,
-        Window(folder.profile, cfg.profile_steps) as window,
-        Prefetcher(batches, experiment.seed, first) as feed,
+        Window(folder.profile, window_last - window_first) as window,
+        Prefetcher(batches, experiment.seed, first, rows=own_rows(program.batch_shapes)) as feed,
     ):
         clock.switch("train")
         trained_before_s = clock.seconds["train"]
         for step in range(first, total):
             done = step + 1
             progress, next_progress = plan.progress(step), plan.progress(done)
-            batch = feed.next()
-            state, sums = program.train_step(
-                state, batch, np.float32(progress), np.float32(next_progress)
+            if plan.stage_index(step) != stage:
+                report_pending()
+                with clock.on("grow", wait_for=state):
+                    stage = plan.stage_index(step)
+                    program, state = stages.program(stage), stages.enter(stage, state)
+                    jax.block_until_ready(state)
+            batch = place_batch(feed.next(), program.batch_shapes, own_rows(program.batch_shapes))
+            state, sums = program.step(
+                state, batch, step, np.float32(progress), np.float32(next_progress)
             )
             report_pending()
             meter.hold(done, sums)
@@ -165,14 +155,39 @@ def train(
                     outcome.step_time = window.stop()
             if done in evaluate_at:
                 evaluate(done)
-            if done in save_at or stop.requested:
-                save(done, wait=stop.requested or done == total)
-            if stop.requested and done < total:
-                raise Interrupted(done)
+            stopping = stop.after(done)
+            if done in save_at or stopping:
+                save(done, wait=stopping or done == total)
+            if stopping and done < total:
+                raise Interrupted(done, folder.path)
         report_pending()
         clock.switch("start", wait_for=state)
     display.stop()
     return state, outcome
+
+
+def choose_window(
+    plan: Plan, first: int, cfg: TrainConfig, events: set[int], measured: bool = False
+) -> tuple[int, int]:
+    """Finished steps at which the traced window starts and ends.
+
+    It lies in the stage that costs most, after the warm-up of `first` or of the stage, and holds no
+    evaluation and no checkpoint: the first gap with room for it all, else the longest. Both are
+    past the end where no two steps fit, or where the time has been `measured` before.
+    """
+    stage = max(plan.stages, key=lambda stage: stage.steps * stage.seconds_per_step)
+    start = max(first, stage.first_step) + cfg.warmup_steps
+    end = stage.first_step + stage.steps
+    # What happens after a step's end disturbs the period that follows it.
+    edges = [start, *sorted(step + 1 for step in events if start <= step < end), end + 1]
+    best = (0, 0)
+    for low, high in itertools.pairwise(edges):
+        steps = min(high - 1 - low, cfg.profile_steps)
+        if steps > best[1] - best[0]:
+            best = low, low + steps
+    if measured or best[1] - best[0] < 2:
+        return plan.total_steps + 1, plan.total_steps + 1
+    return best
 
 
 def _one_line(

@@ -42,8 +42,9 @@ class StepTime:
 class Window:
     """Traces a window of steps into a folder."""
 
-    def __init__(self, folder: pathlib.Path, steps: int):
+    def __init__(self, folder: pathlib.Path, steps: int, module: str = MODULE):
         self._folder = folder
+        self._module = module
         self._steps = steps
         self._started = 0.0
         self._running = False
@@ -73,7 +74,7 @@ class Window:
         jax.profiler.stop_trace()
         self._running = False
         try:
-            traced = step_times(find_xplane(self._folder), MODULE, self._steps)
+            traced = step_times(find_xplane(self._folder), self._module, self._steps)
         except TraceError as error:
             return StepTime(None, wall, None, None, self._steps, f"no XProf step time: {error}")
         return StepTime(
@@ -87,12 +88,20 @@ class Window:
 
 
 def time_steps(
-    run_step: Callable[[Any, int], Any], state: Any, steps: int, warmup: int, folder: pathlib.Path
+    run_step: Callable[[Any, int], Any],
+    state: Any,
+    steps: int,
+    warmup: int,
+    folder: pathlib.Path,
+    module: str = MODULE,
 ) -> tuple[Any, StepTime]:
-    """Runs `warmup` + `steps` steps asynchronously and times the latter; returns the state too."""
+    """Runs `warmup` + `steps` steps asynchronously and times the latter; returns the state too.
+
+    `module` is the name of the step's program in a trace.
+    """
     for index in range(warmup):
         state = run_step(state, index)
-    with Window(folder, steps) as window:
+    with Window(folder, steps, module) as window:
         jax.block_until_ready(state)
         window.start()
         for index in range(warmup, warmup + steps):

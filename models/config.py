@@ -287,6 +287,28 @@ class MeshConfig:
         return " ".join(f"mesh.{name}={best[name]}" for name in given if best[name] != given[name])
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """What a pre-trained encoder gets for a task with classes or a score."""
+
+    # Classes; 1: a score, learnt by squared error.
+    num_outputs: int
+    # Width of a layer with tanh before the outputs; 0: none. 1,024 in crammed BERT's fine-tuning.
+    hidden_dim: int = 0
+    # What is read: what the encoder makes of the "first" position, or the "mean" of all but
+    # padding.
+    pooling: str = "first"
+
+    def check(self) -> None:
+        """Raises UserError for values that no head can have."""
+        if self.num_outputs < 1:
+            raise UserError(f"num_outputs={self.num_outputs}: must be at least 1.")
+        if self.hidden_dim < 0:
+            raise UserError(f"hidden_dim={self.hidden_dim}: must be at least 0.")
+        if self.pooling not in ("first", "mean"):
+            raise UserError(f"pooling={self.pooling}: must be first or mean.")
+
+
 def require_choice(cfg: ModelConfig, name: str, choices: Iterable[str]) -> None:
     """Raises UserError unless field `name` is one of `choices`."""
     value, known = getattr(cfg, name), tuple(choices)

@@ -2,10 +2,11 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -23,6 +24,8 @@ _ACTIVATIONS = {
     "logits": P(BATCH_AXES, None, "tensor"),
     # (V, D): an embedding table that is looked up, whole rows.
     "table": P("tensor"),
+    # Of any shape, whole on every device.
+    "everywhere": P(),
 }
 
 
@@ -73,6 +76,48 @@ def check_batch_size(mesh: Mesh, batch_size: int) -> None:
         )
 
 
+def own_rows(shapes: Mapping[str, jax.ShapeDtypeStruct]) -> slice:
+    """Returns the rows of a batch of these shapes that this process's devices need, as one range.
+
+    With one process it is all rows.
+    """
+    if jax.process_count() == 1:
+        return slice(None)
+    ranges = [
+        place[0].indices(like.shape[0])
+        for like in shapes.values()
+        for place in like.sharding.addressable_devices_indices_map(like.shape).values()
+        if place is not None
+    ]
+    return slice(min(start for start, _, _ in ranges), max(stop for _, stop, _ in ranges))
+
+
+def place_batch(
+    batch: dict[str, np.ndarray],
+    shapes: Mapping[str, jax.ShapeDtypeStruct],
+    rows: slice = slice(None),
+) -> dict[str, Any]:
+    """Returns a batch as arrays over the devices of all processes.
+
+    `batch` has these `rows` of a batch of these shapes, all that this process needs. With one
+    process the batch is given back as it is.
+    """
+    if jax.process_count() == 1:
+        return batch
+
+    def place(given: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:
+        first, _, _ = rows.indices(like.shape[0])
+
+        def part(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None  # it is, for shapes that are known
+            start, stop, _ = index[0].indices(like.shape[0])
+            return given[start - first : stop - first]
+
+        return jax.make_array_from_callback(like.shape, like.sharding, part)
+
+    return {name: place(given, shapes[name]) for name, given in batch.items()}
+
+
 def on_mesh(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """Returns `function` in which `constrain` works; its arguments must lie on the mesh."""
 
@@ -84,7 +129,9 @@ def on_mesh(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     return traced
 
 
-def constrain(x: jax.Array, kind: Literal["residual", "logits", "table"]) -> jax.Array:
+def constrain(
+    x: jax.Array, kind: Literal["residual", "logits", "table", "everywhere"]
+) -> jax.Array:
     """Says where an array of this kind lies on the mesh; outside `on_mesh` it does nothing."""
     if jax.sharding.get_abstract_mesh().empty:
         return x

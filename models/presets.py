@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from models.config import BertConfig, ViTConfig
+from models.config import BertConfig, T5Config, ViTConfig
 
 # bert-base-uncased (Devlin et al. 2019): 109,482,240 parameters without its MLM head.
 BERT_BASE = BertConfig()
@@ -72,3 +72,29 @@ def vit_of_scale(scale: float, base: ViTConfig = VIT_B16) -> ViTConfig:
     weights = scale * (4 * base.model_dim**2 + 2 * base.model_dim * base.mlp_dim)
     mlp_dim = round((weights - 4 * model_dim**2) / (2 * model_dim))
     return replace(base, model_dim=model_dim, mlp_dim=mlp_dim)
+
+
+def t5_of_scale(scale: float, base: T5Config) -> T5Config:
+    """Returns `base` with its layers' matrices holding `scale` times as many weights.
+
+    As `vit_of_scale`, but that the feedforward block's width is a multiple of 8, and so is the
+    width with four heads or more: then N:M patterns up to M = 8 fit. Off by a few percent at toy
+    sizes, below 1 % from a width of 100 on.
+    """
+    layers = base.num_encoder_layers + base.num_decoder_layers
+    # Query, key, value and output; a decoder's layer has them twice.
+    attentions = layers + base.num_decoder_layers
+    mlp_matrices = 3 if base.gated else 2
+
+    def weights(model_dim: int, inner_dim: int, mlp_dim: int) -> int:
+        attention = attentions * 4 * model_dim * inner_dim
+        return attention + layers * mlp_matrices * model_dim * mlp_dim
+
+    wanted = scale * weights(base.model_dim, base.num_heads * base.head_dim, base.mlp_dim)
+    head_dim = 2 * max(1, round(base.head_dim * scale**0.5 / 2))
+    inner_dim = head_dim * base.num_heads
+    model_dim = round(base.model_dim * head_dim / base.head_dim)
+    mlp_dim = (wanted - weights(model_dim, inner_dim, 0)) / weights(model_dim, 0, 1)
+    return replace(
+        base, model_dim=model_dim, head_dim=head_dim, mlp_dim=8 * max(1, round(mlp_dim / 8))
+    )

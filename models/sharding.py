@@ -26,6 +26,12 @@ SHARDING_RULES: tuple[Rule, ...] = (
     (r".*mlp/(wi|wi_gate|wi_up)", P("fsdp", "tensor")),
     (r".*mlp/wi_bias", P("tensor")),
     (r".*mlp/wo", P("tensor", "fsdp")),
+    # Fast feedforward layers: rows are neurons, of which a token needs few.
+    (r".*mlp/(node_in|node_out|gate)", P("tensor", "fsdp")),
+    (r".*mlp/(node_in|gate)_bias", P("tensor")),
+    (r".*mlp/leaf_in", P("tensor", "fsdp")),
+    (r".*mlp/leaf_out", P("tensor", None, "fsdp")),
+    (r".*mlp/leaf_(in|out)_bias", P("tensor")),
     (r".*/(out|wo)_bias", P()),
     (r".*/relative_bias", P(None, "tensor")),
     (r"token_embedding", P("tensor", "fsdp")),
@@ -33,6 +39,7 @@ SHARDING_RULES: tuple[Rule, ...] = (
     (r"classifier", P(None, "tensor")),
     (r"(logits|classifier)_bias", P("tensor")),
     (r"(patch_embedding|pooler|head)(_bias)?", P()),
+    (r"task_head/.*", P()),
     (r"(position|token_type)_embedding|position_scale|class_token", P()),
 )
 

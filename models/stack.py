@@ -25,7 +25,8 @@ def run_layers(
     """Applies every layer of a stack to x in turn.
 
     `key` is split over the layers. `keep` (L,) is non-zero where a layer runs; elsewhere x passes
-    unchanged and the layer costs nothing. `remat` says what the backward pass computes again:
+    unchanged and the layer costs nothing. Where it is a float, what the layer adds to x counts
+    `keep`-fold. `remat` says what the backward pass computes again:
     "none", "dots" (all but products without batch axes) or "full". Scanned and unrolled layers give
     the same numbers: one compiles in a time that does not grow with L, the other may run faster.
     """
@@ -37,7 +38,14 @@ def run_layers(
         x = constrain(x, "residual")
         if layer_keep is None:
             return run_layer(layer, x, layer_key), None
-        return jax.lax.cond(layer_keep > 0, lambda: run_layer(layer, x, layer_key), lambda: x), None
+
+        def run() -> jax.Array:
+            y = run_layer(layer, x, layer_key)
+            if not jax.numpy.issubdtype(layer_keep.dtype, jax.numpy.floating):
+                return y
+            return x + layer_keep.astype(x.dtype) * (y - x)
+
+        return jax.lax.cond(layer_keep > 0, run, lambda: x), None
 
     if remat != "none":
         policies = jax.checkpoint_policies

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.config import Experiment, OptimizerConfig, TrainConfig
 from experiments.data.config import DataConfig
-from models.config import BertConfig, MeshConfig, T5Config, ViTConfig
+from models.config import BertConfig, HeadConfig, MeshConfig, T5Config, ViTConfig
 from sparsity.config import PruningConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -78,6 +78,7 @@ def attributes_read() -> set[str]:
         T5Config,
         BertConfig,
         ViTConfig,
+        HeadConfig,
         MeshConfig,
         PruningConfig,
     ],

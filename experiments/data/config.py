@@ -5,7 +5,16 @@ from typing import Literal
 
 from models.errors import UserError, did_you_mean
 
-OBJECTIVES = ("span_corruption", "mlm", "image_classification")
+OBJECTIVES = (
+    "span_corruption",
+    "mlm",
+    "image_classification",
+    "classification",
+    "text_to_text",
+)
+# Those of downstream tasks: for an encoder with a head, and for T5.
+TASK_OBJECTIVES = ("classification", "text_to_text")
+TRAIN_PARTS = ("target", "held_out")
 # T5's `<extra_id_0>` … `<extra_id_99>`, on top of every vocabulary (Raffel et al. 2020, 3.1.4).
 NUM_SENTINELS = 100
 
@@ -14,8 +23,13 @@ NUM_SENTINELS = 100
 class DataConfig:
     """One corpus, its vocabulary and the way in which examples are cut out of it."""
 
-    # What is asked of the model: span_corruption (T5), mlm (BERT) or image_classification (ViT).
+    # What is asked of the model: span_corruption (T5), mlm (BERT) or image_classification (ViT);
+    # of a downstream task classification (BERT with a head) or text_to_text (T5).
     objective: str = "span_corruption"
+    # Downstream task such as glue/cola; None for pre-training and images.
+    task: str | None = None
+    # Folder with the official files of the task; None: from TFDS, or what every machine has.
+    dir: str | None = None
     # Glob of the user's .txt, .jsonl, .jsonl.gz or .parquet files; empty: not from files.
     files: str = ""
     # TFDS set that is prepared already, such as c4/en or c4/en:3.1.0; empty: not from TFDS.
@@ -48,14 +62,22 @@ class DataConfig:
     mean_span_length: float = 3.0
     # Share of the positions that mlm predicts.
     mask_rate: float = 0.15
+    # Every how-manieth training window is held out, for a model that another run needs; None: none.
+    holdout_every: int | None = None
+    # Which training windows are read: "target" (not held out) or "held_out"; None: all.
+    train_part: str | None = None
+    # Whether a training window has the same masks in every run and epoch; None: drawn anew.
+    masks_by_window: bool | None = None
     # Height and width in pixels that images of a TFDS set are brought to; digits have 8.
     image_size: int = 8
     # Channels that images of a TFDS set are brought to, 1 (grey) or 3 (colour); digits have 1.
     image_channels: int = 1
 
     @property
-    def source(self) -> Literal["embedded", "files", "tfds", "digits", "tfds_images"]:
+    def source(self) -> Literal["embedded", "files", "tfds", "digits", "tfds_images", "task"]:
         """Where the examples come from: what was given, or what every machine has."""
+        if self.task:
+            return "task"
         if self.files:
             return "files"
         if self.objective == "image_classification":
@@ -69,6 +91,7 @@ class DataConfig:
                 f"data.objective={self.objective}: no such objective."
                 f"{did_you_mean(self.objective, OBJECTIVES)} One of {', '.join(OBJECTIVES)}."
             )
+        self._check_task()
         if self.files and self.tfds_name:
             raise UserError(
                 f"data.files={self.files} and data.tfds_name={self.tfds_name}: give one of the two."
@@ -85,6 +108,7 @@ class DataConfig:
                 f"data.image_size={self.image_size}, data.image_channels={self.image_channels}: the"
                 " embedded digits have size 8 and 1 channel; for others set data.tfds_name."
             )
+        self._check_parts()
         for name, low, high in (
             ("validation_fraction", 0.0, 1.0),
             ("noise_density", 0.0, 1.0),
@@ -106,3 +130,46 @@ class DataConfig:
         from experiments.data.objectives import objective_of  # which needs this file
 
         objective_of(self)
+
+    def _check_task(self) -> None:
+        if (self.task is not None) != (self.objective in TASK_OBJECTIVES):
+            raise UserError(
+                f"data.objective={self.objective}, data.task={self.task}:"
+                f" {' and '.join(TASK_OBJECTIVES)} are of downstream tasks, and of them only;"
+                " experiments.finetune sets both."
+            )
+        if self.dir is not None and self.task is None:
+            raise UserError(f"data.dir={self.dir}: is for downstream tasks; set data.files.")
+        if self.task is None:
+            return
+        if self.files or self.train_part or self.masks_by_window:
+            raise UserError(
+                f"data.task={self.task}: data.files, data.train_part and data.masks_by_window are"
+                " for pre-training."
+            )
+        if not self.vocabulary_file:
+            raise UserError(
+                f"data.task={self.task}: data.vocabulary_file is empty; it must be the one that the"
+                " model was trained with."
+            )
+        from experiments.downstream.sources import check_task  # which needs this file
+
+        check_task(self)
+
+    def _check_parts(self) -> None:
+        if self.holdout_every is not None and self.holdout_every < 2:
+            raise UserError(
+                f"data.holdout_every={self.holdout_every}: must be at least 2; 5 holds out 20 %."
+            )
+        if self.train_part not in (None, *TRAIN_PARTS):
+            raise UserError(
+                f"data.train_part={self.train_part}: not one of {', '.join(TRAIN_PARTS)}."
+            )
+        if self.train_part is not None and self.holdout_every is None:
+            raise UserError(
+                f"data.train_part={self.train_part}: nothing is held out; set data.holdout_every."
+            )
+        if self.objective == "image_classification" and (self.train_part or self.masks_by_window):
+            raise UserError(
+                "data.train_part and data.masks_by_window: for text only, images have neither."
+            )

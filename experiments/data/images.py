@@ -11,7 +11,7 @@ from PIL import Image
 
 from experiments.data.config import DataConfig
 
-Split = Literal["train", "validation"]
+Split = Literal["train", "validation", "test"]
 # left, top, right, bottom in pixels of the stored image
 Box = tuple[float, float, float, float]
 

@@ -10,6 +10,7 @@ from experiments.data.digits import DigitImages
 from experiments.data.images import ImageClassification, Split
 from experiments.data.mlm import MaskedLanguageModel
 from experiments.data.span_corruption import SpanCorruption
+from experiments.data.task_examples import Classification, TextToText
 
 BatchSpec = dict[str, tuple[tuple[int, ...], np.dtype]]
 
@@ -51,6 +52,10 @@ def objective_of(cfg: DataConfig, split: Split = "train") -> Objective:
         return SpanCorruption.of(cfg)
     if cfg.objective == "mlm":
         return MaskedLanguageModel.of(cfg)
+    if cfg.objective == "classification":
+        return Classification.of(cfg)
+    if cfg.objective == "text_to_text":
+        return TextToText.of(cfg)
     return DigitImages() if cfg.source == "digits" else ImageClassification.of(cfg, split)
 
 

@@ -3,8 +3,21 @@
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
-from experiments.data.batches import Batch, Batches
+import numpy as np
+
+from experiments.data.batches import Batch
+
+
+class Supplier(Protocol):
+    """Batches by number, as `Batches` makes them."""
+
+    batch_size: int
+
+    def batch(self, seed: int, i: int, rows: slice = slice(None)) -> Batch: ...
+
+    def windows(self, seed: int, i: int) -> np.ndarray: ...
 
 
 class Prefetcher:
@@ -12,7 +25,7 @@ class Prefetcher:
 
     def __init__(
         self,
-        batches: Batches,
+        batches: Supplier,
         seed: int,
         start: int,
         *,

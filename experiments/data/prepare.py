@@ -20,6 +20,8 @@ from experiments.data.sources import source_digest
 from experiments.data.windows import FORMAT, Prepared, write_facts
 from models.errors import UserError
 
+# Raise it when the examples of a downstream task come to be made in another way.
+TASK_FORMAT = 1
 # Called with (done, total or None if unknown, unit, phase).
 Progress = Callable[[int, int | None, str, str], None]
 
@@ -51,7 +53,11 @@ def prepare(
 def vocabulary_facts(cfg: DataConfig, source: str) -> dict[str, Any]:
     """Returns what the vocabulary depends on, given the source's digest."""
     if cfg.vocabulary_file:
-        vocabulary.load(Path(cfg.vocabulary_file))
+        path = Path(cfg.vocabulary_file)
+        if vocabulary.is_word_piece(cfg.vocabulary_file):
+            vocabulary.read_word_pieces(path)
+        else:
+            vocabulary.load(path)
         content = Path(cfg.vocabulary_file).read_bytes()
         return {"model": sha256(content).hexdigest()}
     return {
@@ -74,6 +80,12 @@ def prepared_folder(cfg: DataConfig, cache_dir: Path) -> Path:
     }
     if cfg.source == "tfds_images":
         facts["splits"] = [cfg.tfds_train_split, cfg.tfds_validation_split]
+    elif cfg.source == "task":
+        facts |= {
+            "task": [cfg.task, cfg.objective, TASK_FORMAT],
+            "vocabulary": vocabulary_facts(cfg, source),
+            "lengths": [cfg.inputs_length, cfg.targets_length],
+        }
     elif cfg.source != "digits":
         facts |= {
             "vocabulary": vocabulary_facts(cfg, source),

@@ -41,12 +41,19 @@ _SECONDS_BETWEEN_REPORTS = 0.2
 
 def prepare_here(cfg: DataConfig, cache_dir: Path, folder: Path, progress: Progress) -> None:
     """Fills `folder` with the prepared data of `cfg`, or finds that another process did."""
-    write = _write_digits if cfg.source == "digits" else _write_text
+    write = {"digits": _write_digits, "task": _write_task}.get(cfg.source, _write_text)
 
     def on_wait() -> None:
         progress(0, None, "", "waiting for another process that prepares the same data")
 
     cache.make_whole(folder, lambda path: write(cfg, cache_dir, path, progress), on_wait)
+
+
+def _write_task(cfg: DataConfig, cache_dir: Path, folder: Path, progress: Progress) -> None:
+    from experiments.data.task_worker import write_task  # seldom needed
+
+    del cache_dir
+    write_task(cfg, folder, progress)
 
 
 def _write_text(cfg: DataConfig, cache_dir: Path, folder: Path, progress: Progress) -> None:

@@ -6,7 +6,7 @@ A row's draws depend neither on the batch size nor on the host that makes it. Nu
 import numpy as np
 
 # Streams of one seed that must not share their numbers.
-MASKS, ORDER, VALIDATION_MASKS = 0, 1, 2
+MASKS, ORDER, VALIDATION_MASKS, WINDOW_MASKS = 0, 1, 2, 3
 _FEISTEL_ROUNDS = 8
 _INDEX_BITS = np.uint64(20)
 

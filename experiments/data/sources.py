@@ -96,6 +96,10 @@ def check_splits(cfg: DataConfig, builder: "tfds.core.DatasetBuilder") -> dict[s
 
 def source_digest(cfg: DataConfig) -> str:
     """Returns a digest that changes when the source's content may have. Raises UserError."""
+    if cfg.source == "task":
+        from experiments.downstream.sources import task_digest  # which needs this file
+
+        return task_digest(cfg)
     if cfg.source == "files":
         stats = [(path, path.stat()) for path in matched_files(cfg.files)]
         facts = [f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats]

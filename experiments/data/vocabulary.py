@@ -20,9 +20,31 @@ _MOST_SENTENCE_BYTES = 4192
 
 def vocab_size(cfg: DataConfig) -> int:
     """Returns the ids in use, sentinels included; the sentinels are the top 100."""
+    if is_word_piece(cfg.vocabulary_file):
+        return len(read_word_pieces(Path(cfg.vocabulary_file)))
     if cfg.vocabulary_file:
         return load(Path(cfg.vocabulary_file)).get_piece_size() + NUM_SENTINELS
     return cfg.vocabulary_size + NUM_SENTINELS
+
+
+def is_word_piece(file: str) -> bool:
+    """Says whether this is the vocab.txt of a BERT of Google's or Hugging Face's."""
+    return file.endswith(".txt")
+
+
+def read_word_pieces(path: Path) -> dict[str, int]:
+    """Returns piece -> id of a vocab.txt. Raises UserError if it is none or unfit for BERT."""
+    try:
+        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"data.vocabulary_file={path}: cannot be read ({error}).") from None
+    pieces = {line.rstrip("\r"): number for number, line in enumerate(lines)}
+    for needed in ("[CLS]", "[SEP]", "[UNK]"):
+        if needed not in pieces:
+            raise UserError(f"data.vocabulary_file={path}: has no {needed}; not BERT's vocab.txt.")
+    if pieces.get("[PAD]") != PAD:
+        raise UserError(f"data.vocabulary_file={path}: [PAD] must be its first line.")
+    return pieces
 
 
 def load(path: Path) -> sentencepiece.SentencePieceProcessor:

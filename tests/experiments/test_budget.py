@@ -49,14 +49,15 @@ def test_published_stacking_counts():
     """Layer stacking of No Train No Gain: 4/8/16 layers at 12.5 % and 30 % of 6, 12 and 24 h.
 
     Seconds per update from the published table of micro-batches, 12 to an update; the published
-    counts are those of one budget counter, which carries rests over from stage to stage.
+    counts are those of one budget counter, which carries rests over from stage to stage, as ours.
     """
     for hours, updates in ((6, 11705), (12, 23411), (24, 46823)):
         plan = make_plan(
             Budget(hours * 3600, "seconds"),
             [("4", 0.125, 12 * 0.06508), ("8", 0.30, 12 * 0.1186), ("16", 1.0, 12 * 0.2253)],
         )
-        assert abs(plan.total_steps - updates) <= 2
+        assert plan.total_steps == updates
+        assert hours * 3600 - 12 * 0.2253 < plan.rst_s(updates) <= hours * 3600
 
 
 @given(

@@ -60,7 +60,7 @@ def test_bad_input_is_one_or_two_lines_and_exit_code_2(arguments, parts):
 
 def test_unknown_reference_and_unwritable_workdir(tmp_path):
     done = launch("--exp=dense_t5", "--reference=moon", f"--workdir={tmp_path}")
-    assert done.returncode == 2 and "no such reference device" in done.stderr
+    assert done.returncode == 2 and "no such reference" in done.stderr
     (tmp_path / "file").write_text("")
     done = launch("--exp=dense_t5", f"--workdir={tmp_path}/file")
     assert done.returncode == 2 and "cannot write there" in done.stderr
@@ -82,3 +82,10 @@ def test_dry_run_shows_the_operative_configuration(tmp_path):
     shown = json.loads(done.stdout)
     assert shown["seed"] == 7 and shown["train"]["batch_size"] == 6
     assert shown["pruning"]["sparsity"] == 0.75
+
+
+def test_help_says_what_the_command_does():
+    shown = launch("--help")
+    assert shown.returncode == 0
+    assert "python -m experiments.launch --exp=NAME" in shown.stdout
+    assert "--budget" in shown.stdout

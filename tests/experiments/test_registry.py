@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.config import SCALES, config_hash
+from experiments.config import SCALES, config_hash, same_configuration, to_json
 from experiments.data.objectives import batch_spec
 from experiments.optim import make_optimizer
 from experiments.registry import all_experiments, resolve
@@ -52,3 +52,11 @@ def test_hash_sees_every_change_but_seed_and_budget():
         base, optimizer=dataclasses.replace(base.optimizer, peak_learning_rate=0.1)
     )
     assert config_hash(base) == config_hash(same) != config_hash(other)
+
+
+def test_a_new_optional_field_changes_no_older_run():
+    stored = to_json(resolve("sparse_t5_75", "demo"))
+    newer = stored | {"new": None, "pruning": stored["pruning"] | {"new": None}}
+    assert same_configuration(stored, newer)
+    assert not same_configuration(stored, stored | {"new": 0})
+    assert not same_configuration(stored, stored | {"pruning": None})

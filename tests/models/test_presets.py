@@ -8,7 +8,7 @@ import pytest
 
 from models import presets
 from models.api import build
-from models.config import BertConfig, ViTConfig
+from models.config import BertConfig, T5Config, ViTConfig
 from models.errors import UserError
 
 
@@ -46,6 +46,21 @@ def test_vit_of_scale_has_the_weights_of_the_grid(exponent):
     assert abs(weights / wanted - 1) < 5e-3
     assert 3 < cfg.mlp_dim / cfg.model_dim < 5
     assert cfg.num_heads == 12 and cfg.num_layers == 12
+
+
+@pytest.mark.parametrize("exponent", range(-7, 3))
+def test_t5_of_scale_has_the_weights_of_the_grid(exponent):
+    cfg = presets.t5_of_scale(2.0**exponent, T5Config())
+    cfg.check()
+    without = ("token_embedding", "logits")
+    assert abs(count(cfg, *without) / count(T5Config(), *without) / 2.0**exponent - 1) < 0.01
+    # N:M patterns up to M = 8 need it.
+    assert cfg.mlp_dim % 8 == 0 and cfg.model_dim % 8 == 0
+    assert (cfg.num_heads, cfg.num_encoder_layers) == (12, 12)
+
+
+def test_t5_of_scale_one_is_the_base():
+    assert presets.t5_of_scale(1.0, T5Config()) == T5Config()
 
 
 def test_vit_of_scale_one_is_the_base():
