@@ -13,6 +13,7 @@ from experiments.registry import experiment, study
 from experiments.study import Study
 from fff.config import FFFConfig, hard_trees
 from fff.equal_time import equal_time_width
+from models.config import BertConfig
 
 # Trees x index of the last level: the rows of the paper's table.
 TREES = (
@@ -126,6 +127,7 @@ def _study_base(scale: str) -> Experiment:
     train = dataclasses.replace(
         base.train, num_evaluations=2, num_checkpoints=1, keep_checkpoints=1
     )
+    assert isinstance(base.model, BertConfig)
     model = dataclasses.replace(base.model, gated=False, mlm_head="none")
     return dataclasses.replace(
         base, budget=_DEMO_BUDGET, model=model, train=train, tuning_trials=None

@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,10 @@ def measure(cfg: FFFConfig, model_dim: int, tokens: int) -> dict[str, Any]:
     kernel = choose_kernel(cfg)
     fast = jax.jit(lambda x, tables: hard_path(cfg, x, tables, kernel))
     dense = jax.jit(lambda x, wi, wo: ACTIVATIONS[cfg.activation](x @ wi) @ wo)
-    calls = {"fff": lambda: fast(x_TD, tables)}
+    calls = {"fff": partial(fast, x_TD, tables)}
     for width in _WIDTHS:
         weights = random_dense(model_dim, width)
-        calls[str(width)] = lambda weights=weights: dense(x_TD, *weights)
+        calls[str(width)] = partial(dense, x_TD, *weights)
         # Once a dense layer takes twice as long, wider ones need not be tried.
         pair = interleave({"fff": calls["fff"], "dense": calls[str(width)]}, 0, rounds=3)
         if ratio(pair, "dense", "fff") > 2:

@@ -10,6 +10,7 @@ import pytest
 
 from experiments.config import Experiment, OptimizerConfig, TrainConfig
 from experiments.data.config import DataConfig
+from fff.config import FFFConfig
 from models.config import BertConfig, HeadConfig, MeshConfig, T5Config, ViTConfig
 from sparsity.config import PruningConfig
 
@@ -81,6 +82,7 @@ def attributes_read() -> set[str]:
         HeadConfig,
         MeshConfig,
         PruningConfig,
+        FFFConfig,
     ],
 )
 def test_every_configuration_field_is_read(config):

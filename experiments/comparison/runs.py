@@ -97,6 +97,12 @@ class Run:
     def steps(self) -> int:
         return sum(stage["steps"] for stage in self.config["plan"]["stages"])
 
+    @property
+    def is_proxy(self) -> bool:
+        """Whether it was trained on held-out data, for another run's selection."""
+        data: dict[str, Any] = self.config["experiment"].get("data", {})
+        return data.get("train_part") == "held_out"
+
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
@@ -143,10 +149,12 @@ def read_runs(paths: Iterable[pathlib.Path]) -> tuple[list[Run], list[LeftOut]]:
     runs, left_out = [], []
     for folder in run_folders(paths):
         read = read_run(folder)
-        if isinstance(read, Run):
-            runs.append(read)
-        else:
+        if isinstance(read, LeftOut):
             left_out.append(read)
+        elif read.is_proxy:
+            left_out.append(LeftOut(folder, "a proxy of other runs, trained on held-out data"))
+        else:
+            runs.append(read)
     kept, twice = _one_of_each_seed(runs)
     return kept, left_out + twice
 
@@ -159,8 +167,6 @@ def read_run(folder: pathlib.Path) -> Run | LeftOut:
         failure = _object(folder / "failure" / "failure.json")
         if config is None:
             return LeftOut(folder, "damaged: no config.json")
-        if config["experiment"].get("data", {}).get("train_part") == "held_out":
-            return LeftOut(folder, "not to be compared: a proxy, trained on held-out data only")
         validation, training = _curves(folder / "metrics.jsonl")
         if summary is None and failure is None:
             last = int(training.step[-1]) if len(training) else 0

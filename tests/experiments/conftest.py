@@ -72,3 +72,9 @@ def tiny(tiny_settings, in_cache):
         return experiment
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def equal_time_is_not_measured(monkeypatch):
+    # Measured beside running tests it would be wrong, and kept.
+    monkeypatch.setattr("experiments.fff_bert.equal_time_width", lambda *_: 50)

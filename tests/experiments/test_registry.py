@@ -6,10 +6,10 @@ import pytest
 
 from experiments.config import SCALES, config_hash, same_configuration, to_json
 from experiments.data.objectives import batch_spec
+from experiments.network import build_network
 from experiments.optim import make_optimizer
 from experiments.registry import all_experiments, resolve
 from experiments.step import init_state, make_train_step
-from models.api import build
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -18,7 +18,7 @@ def test_experiment_resolves_and_its_step_has_shapes(name, scale):
     experiment = resolve(name, scale)
     experiment.check()
     assert (experiment.name, experiment.scale) == (name, scale)
-    model = build(experiment.model)
+    model = build_network(experiment)
     tx = make_optimizer(experiment.optimizer, experiment.pruning)
     state = jax.eval_shape(lambda: init_state(model, tx, 0))
     spec = batch_spec(experiment.data, experiment.train.batch_size)
