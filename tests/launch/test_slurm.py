@@ -85,11 +85,8 @@ def test_two_tasks_are_one_run_and_a_preempted_job_goes_on(submit, environment, 
     )
     metrics = "runs/sparse_t5_75/*/metrics.jsonl"
 
-    def scontrol(*arguments):
-        done = subprocess.run(
-            ["scontrol", *arguments], env=environment, capture_output=True, text=True
-        )
-        return done.stdout
+    def slurm(*command):
+        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
 
     def has_begun():
         return any(path.read_text().count("\n") > 10 for path in tmp_path.glob(metrics))
@@ -97,9 +94,11 @@ def test_two_tasks_are_one_run_and_a_preempted_job_goes_on(submit, environment, 
     wait(has_begun, tmp_path)
     # What Slurm does to the tasks of a job that it preempts, or whose time is nearly up.
     subprocess.run(["scancel", "--signal=TERM", job], env=environment, check=True)
-    wait(lambda: "Restarts=1" in scontrol("show", "job", job), tmp_path)
-    # Slurm would hold a job that was queued again for two minutes.
-    scontrol("update", f"JobId={job}", "StartTime=now")
+    wait(lambda: "Restarts=1" in slurm("scontrol", "show", "job", job), tmp_path)
+    wait(lambda: "idle" in slurm("sinfo", "--noheader", "--format=%T"), tmp_path)
+    # Slurm would hold a job that was queued again for two minutes. It tells the new start from the
+    # killed one by whole seconds, and drops a job that starts again in the second of its end.
+    slurm("scontrol", "update", f"JobId={job}", "StartTime=now+3")
     wait(lambda: summaries(tmp_path), tmp_path)
     (summary,) = summaries(tmp_path)
     assert summary["status"] == "finished" and summary["steps"] == 60
