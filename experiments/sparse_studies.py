@@ -1,7 +1,7 @@
 """Studies of sparsity: grids for its scaling law, and pruning a dense run against from scratch."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.config import Experiment, ModelConfig, TrainConfig
 from experiments.init import InitConfig
@@ -13,6 +13,9 @@ from models.presets import VIT_B16, VIT_DEMO, t5_of_scale, vit_of_scale
 from sparsity.config import PruningConfig
 
 _DENSE = "0 %"
+_TO_75 = (_DENSE, "50 %", "75 %")
+_TO_875 = (*_TO_75, "87.5 %")
+_DEMO_SIZES = {1 / 16: _TO_875, 1 / 4: _TO_875, 1: _TO_75}
 # Matched in non-zeros to "50 %" and to "75 %".
 _NM_PATTERNS = ("2:4", "4:8", "1:4", "2:8")
 
@@ -26,7 +29,7 @@ class _Grid:
     # The dense network of scale 1.
     model: ModelConfig
     # Non-zero weights as shares of that network's → the sparsities at this size.
-    sizes: dict[float, Sequence[str]]
+    sizes: Mapping[float, Sequence[str]]
     # Amounts of data, in steps.
     steps: Sequence[int]
     # Sizes and amounts of data at which N:M patterns are run.
@@ -128,11 +131,7 @@ def study_sparse_t5(scale: str) -> Study:
             family="t5",
             scale=scale,
             model=tiny,
-            sizes={
-                1 / 16: (_DENSE, "50 %", "75 %", "87.5 %"),
-                1 / 4: (_DENSE, "50 %", "75 %", "87.5 %"),
-                1: (_DENSE, "50 %", "75 %"),
-            },
+            sizes=_DEMO_SIZES,
             steps=(100, 200, 400),
             nm_sizes=(1 / 4,),
             nm_steps=(200, 400),
@@ -140,12 +139,11 @@ def study_sparse_t5(scale: str) -> Study:
             update_every_steps=5,
         )
     else:
-        sparsities = (_DENSE, "50 %", "75 %", "87.5 %")
         grid = _Grid(
             family="t5",
             scale=scale,
             model=base.model,
-            sizes=dict.fromkeys((2**-7, 2**-5, 2**-3, 2**-1), sparsities),
+            sizes=dict.fromkeys((2**-7, 2**-5, 2**-3, 2**-1), _TO_875),
             steps=(250_000, 500_000, 1_000_000),
             nm_sizes=(2**-5,),
             nm_steps=(250_000, 500_000),
@@ -175,29 +173,20 @@ def study_sparse_vit(scale: str) -> Study:
             family="vit",
             scale=scale,
             model=dataclasses.replace(VIT_DEMO, num_layers=2, scan_layers=False),
-            sizes={
-                1 / 16: (_DENSE, "50 %", "75 %", "87.5 %"),
-                1 / 4: (_DENSE, "50 %", "75 %", "87.5 %"),
-                1: (_DENSE, "50 %", "75 %"),
-            },
+            sizes=_DEMO_SIZES,
             steps=(50, 100, 200),
             train=_often(base.train),
             update_every_steps=5,
         )
     else:
-        high, most = (_DENSE, "50 %", "75 %", "87.5 %"), (_DENSE, "50 %", "75 %")
         grid = _Grid(
             family="vit",
             scale=scale,
             model=dataclasses.replace(VIT_B16, compute_dtype="bfloat16"),
             sizes={
-                2**-7: (*high, "93.75 %"),
-                2**-6: (*high, "93.75 %"),
-                2**-5: high,
-                2**-4: high,
-                2**-3: high,
-                2**-2: most,
-                2**-1: most,
+                **dict.fromkeys((2**-7, 2**-6), (*_TO_875, "93.75 %")),
+                **dict.fromkeys((2**-5, 2**-4, 2**-3), _TO_875),
+                **dict.fromkeys((2**-2, 2**-1), _TO_75),
             },
             steps=(55_000, 110_000, 220_000, 440_000),
             train=base.train,

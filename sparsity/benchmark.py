@@ -11,6 +11,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from models.allocator import keep_freed_memory
 from sparsity.benchmark_products import (
     FORMS,
     SHAPES,
@@ -20,7 +21,7 @@ from sparsity.benchmark_products import (
     break_even,
     products,
 )
-from sparsity.benchmark_training import Row, mask_updates, training_steps
+from sparsity.benchmark_training import Overhead, Row, mask_updates, training_steps
 
 
 def main() -> None:
@@ -32,6 +33,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12, help="layers of the BERT-base step")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures")
     arguments = parser.parse_args()
+    # As in a run: every training step allocates the same buffers.
+    keep_freed_memory()
     console = Console(width=110)
     console.print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} CPUs, {platform.machine()}")
     if arguments.training:
@@ -46,10 +49,12 @@ def training(console: Console, layers: int, rounds: int) -> dict[str, Any]:
     """Prints and returns what choosing and applying masks costs."""
     updates = mask_updates(rounds)
     console.print(_cost_table("Choosing masks for 100 million weights, float32", updates))
-    steps = training_steps(layers, rounds)
+    steps, overheads = training_steps(layers, rounds)
     title = f"A step of BERT-base with {layers} layers, 8 x 128 tokens, float32, AdamW"
     console.print(_cost_table(title, steps))
-    return {"updates": updates, "steps": steps}
+    for overhead in overheads:
+        console.print(_overhead_text(overhead))
+    return {"updates": updates, "steps": steps, "overheads": overheads}
 
 
 def inference(console: Console, rounds: int) -> dict[str, Any]:
@@ -70,6 +75,19 @@ def _verdict(sparsity: float | None) -> str:
     if sparsity is None:
         return "not faster than the dense product, even at 99 %: no gain"
     return f"faster than the dense product from {100 * sparsity:.1f} % on"
+
+
+def _overhead_text(overhead: Overhead) -> str:
+    median, low, high = (
+        f"{100 * share:.2f}" for share in (overhead["choosing"], *overhead["choosing_range"])
+    )
+    return (
+        f"{overhead['name']}: choosing masks every 100 steps adds {median} % to a dense step"
+        f" ({low} to {high} % over rounds).\n  A pruned weight's mask takes"
+        f" {overhead['held_bytes']:.2f} bytes, {overhead['checkpoint_bits']:.2f} bits in a"
+        f" checkpoint;\n  the peak of a step is {overhead['peak_bytes']:.2f} bytes a pruned weight"
+        f" above the dense step's."
+    )
 
 
 def _cost_table(title: str, rows: list[Row]) -> Table:

@@ -14,9 +14,10 @@ import optax
 
 from models.api import build
 from models.presets import BERT_BASE
+from sparsity.bits import pack
 from sparsity.config import PruningConfig
 from sparsity.plan import make_plan, named_leaves
-from sparsity.prune import prune
+from sparsity.prune import masks_of, prune
 from sparsity.rules import Step, make_rule
 from sparsity.select import Selector
 
@@ -39,6 +40,20 @@ class Row(TypedDict):
     seconds: float
     ratio: float
     ratio_range: tuple[float, float]
+
+
+class Overhead(TypedDict):
+    """What choosing masks every 100 steps adds to a training step, in time and in memory."""
+
+    name: str
+    # Seconds that a choice of masks adds to its step, over 100 dense steps; the range over rounds.
+    choosing: float
+    choosing_range: tuple[float, float]
+    # Bytes a pruned weight: of the masks, and of a whole step's peak above that of a dense one.
+    held_bytes: float
+    peak_bytes: float
+    # Bits a pruned weight that masks take in a checkpoint.
+    checkpoint_bits: float
 
 
 def mask_updates(rounds: int) -> list[Row]:
@@ -86,58 +101,84 @@ def _mask_update(cfg: PruningConfig, weights: Any) -> Callable[[], Any]:
     return lambda: choose(flat, masks, jnp.float32(0.7))
 
 
-def training_steps(layers: int, rounds: int) -> list[Row]:
+def training_steps(layers: int, rounds: int) -> tuple[list[Row], list[Overhead]]:
     """Times steps of BERT-base (8 × 128 tokens, AdamW) dense, pruned, and at a choice of masks.
 
-    The reference is the dense step. The row `amortised` is one step with a choice of masks and
-    99 without, over 100.
+    The reference of the rows is the dense step.
     """
+    dense = _Training(PruningConfig(), layers)
+    pruned = {name: _Training(cfg, layers) for name, cfg in CONFIGS.items()}
     # Step 1 of an interval of 100 chooses no masks and step 100 does.
-    runs = {"dense": partial(_training(PruningConfig(), layers), 1)}
-    for name, cfg in CONFIGS.items():
-        train = _training(cfg, layers)
-        runs[f"{name}, ordinary step"] = partial(train, 1)
-        runs[f"{name}, choosing masks"] = partial(train, _INTERVAL)
+    runs = {"dense": partial(dense.step, 1)}
+    for name, training in pruned.items():
+        runs[_ordinary(name)] = partial(training.step, 1)
+        runs[_choosing(name)] = partial(training.step, _INTERVAL)
     seconds = interleave(runs, rounds)
-    for name in CONFIGS:
-        ordinary, update = (seconds[f"{name}, {s}"] for s in ("ordinary step", "choosing masks"))
-        seconds[f"{name}, amortised"] = [
-            ((_INTERVAL - 1) * a + b) / _INTERVAL for a, b in zip(ordinary, update, strict=True)
-        ]
-    return _rows(seconds, "dense")
+    overheads = [_overhead(name, seconds, training, dense) for name, training in pruned.items()]
+    return _rows(seconds, "dense"), overheads
 
 
-def _training(cfg: PruningConfig, layers: int) -> Callable[[int], Any]:
-    """Returns a training step that keeps its state, and acts as the step of the given number."""
-    model = build(replace(BERT_BASE, num_layers=layers, pooler=False))
-    tx = prune(optax.adamw(1e-4), cfg)
-    batch = _batch()
+def _ordinary(name: str) -> str:
+    return f"{name}, ordinary step"
 
-    def train(state: Any, number: jax.Array) -> Any:
-        params, opt = state
-        if cfg.rule != "none":
-            opt = opt._replace(step=number, progress=jnp.float32(0.5))
 
-        def loss(params: Any) -> jax.Array:
-            total, count = model.losses(params, batch)["loss"]
-            return total / count
+def _choosing(name: str) -> str:
+    return f"{name}, choosing masks"
 
-        grads = jax.grad(loss)(params)
-        updates, opt = tx.update(grads, opt, params, next_progress=jnp.float32(0.5001))
-        return optax.apply_updates(params, updates), opt
 
-    def init(key: jax.Array) -> Any:
-        params = model.init(key)
-        return params, tx.init(params)
+def _overhead(
+    name: str, seconds: dict[str, list[float]], training: "_Training", dense: "_Training"
+) -> Overhead:
+    rounds = zip(seconds["dense"], seconds[_ordinary(name)], seconds[_choosing(name)], strict=True)
+    choosing = sorted((more - plain) / (_INTERVAL * step) for step, plain, more in rounds)
+    masks = masks_of(training.state[1])
+    weights = sum(mask.size for mask in masks.values())
+    packed = jax.eval_shape(pack, masks)
+    return Overhead(
+        name=name,
+        choosing=statistics.median(choosing),
+        choosing_range=(choosing[0], choosing[-1]),
+        held_bytes=sum(mask.nbytes for mask in masks.values()) / weights,
+        peak_bytes=(training.peak_bytes - dense.peak_bytes) / weights,
+        checkpoint_bits=8 * sum(bits.size for bits in packed.values()) / weights,
+    )
 
-    jitted = jax.jit(train, donate_argnums=0)
-    held = {"state": jax.jit(init)(jax.random.key(0))}
 
-    def step(number: int) -> Any:
-        held["state"] = jitted(held["state"], jnp.int32(number))
-        return held["state"]
+class _Training:
+    """A training step that keeps its state, and acts as the step of the given number."""
 
-    return step
+    def __init__(self, cfg: PruningConfig, layers: int):
+        model = build(replace(BERT_BASE, num_layers=layers, pooler=False))
+        tx = prune(optax.adamw(1e-4), cfg)
+        batch = _batch()
+
+        def train(state: Any, number: jax.Array) -> Any:
+            params, opt = state
+            if cfg.rule != "none":
+                opt = opt._replace(step=number, progress=jnp.float32(0.5))
+
+            def loss(params: Any) -> jax.Array:
+                total, count = model.losses(params, batch)["loss"]
+                return total / count
+
+            grads = jax.grad(loss)(params)
+            updates, opt = tx.update(grads, opt, params, next_progress=jnp.float32(0.5001))
+            return optax.apply_updates(params, updates), opt
+
+        def init(key: jax.Array) -> Any:
+            params = model.init(key)
+            return params, tx.init(params)
+
+        # Parameters and the optimiser's state, in turns.
+        self.state = jax.jit(init)(jax.random.key(0))
+        self._train = jax.jit(train, donate_argnums=0).lower(self.state, jnp.int32(0)).compile()
+        memory: Any = self._train.memory_analysis()
+        # The most that a step holds at once.
+        self.peak_bytes = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+
+    def step(self, number: int) -> Any:
+        self.state = self._train(self.state, jnp.int32(number))
+        return self.state
 
 
 def _batch() -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from sparsity.config import PruningConfig
 from sparsity.patterns import block_scores, nm_members, spread_blocks
@@ -45,7 +46,11 @@ class Selector:
     def _one(self, score: Score, target: Target, pruned: jax.Array) -> jax.Array:
         if target.pattern.kind == "n:m":
             members = nm_members(score.values(), *target.pattern.shape, nm_axis(self._cfg))
-            score = Score(_members_first(score.function), (members, *score.operands))
+            lifted = Score(_members_first(score.function), (members, *score.operands)).values()
+            # Stored, four bytes a weight for a moment: twelve passes over floats alone take half
+            # the time of as many over floats and two masks, which XLA's CPU backend vectorises
+            # badly.
+            score = Score(lambda x: x, (lax.optimization_barrier(lifted),))
         return _keep(score, target, target.units - pruned)
 
     def _together(self, scores: Scores, share: jax.Array | float) -> Flat:

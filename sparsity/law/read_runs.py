@@ -49,10 +49,12 @@ def read_runs(folder: pathlib.Path) -> Points:
 
 def _point(path: pathlib.Path, summary: dict) -> tuple[float, float, float, float, str]:
     # The sparsity in the summary counts embeddings, which are pruned less; the law's S does not.
-    pruning = _load(path.with_name("config.json"))["experiment"]["pruning"]
+    config_path = path.with_name("config.json")
+    pruning = _field(config_path, _load(config_path), "experiment", "pruning")
     sparsity, pattern = 0.0, UNSTRUCTURED
-    if pruning is not None and pruning["rule"] != "none":
-        sparsity, pattern = float(pruning["sparsity"]), str(pruning["pattern"])
+    if pruning is not None and _field(config_path, pruning, "rule") != "none":
+        sparsity = _number(config_path, pruning, "sparsity")
+        pattern = str(_field(config_path, pruning, "pattern"))
     return (
         sparsity,
         _number(path, summary, "params", "nonzero_without_embedding"),
@@ -62,15 +64,19 @@ def _point(path: pathlib.Path, summary: dict) -> tuple[float, float, float, floa
     )
 
 
-def _number(path: pathlib.Path, summary: dict, *keys: str) -> float:
-    value: Any = summary
-    for key in keys:
-        if not isinstance(value, dict) or key not in value:
-            raise UserError(f"{path}: no field {'.'.join(keys)}, so the law cannot use this run.")
-        value = value[key]
+def _number(path: pathlib.Path, content: dict, *keys: str) -> float:
+    value = _field(path, content, *keys)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UserError(f"{path}: {'.'.join(keys)} is {value!r}, not a number.")
     return float(value)
+
+
+def _field(path: pathlib.Path, content: Any, *keys: str) -> Any:
+    for key in keys:
+        if not isinstance(content, dict) or key not in content:
+            raise UserError(f"{path}: no field {'.'.join(keys)}, so the law cannot use this run.")
+        content = content[key]
+    return content
 
 
 def _load(path: pathlib.Path) -> dict:

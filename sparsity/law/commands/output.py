@@ -20,10 +20,13 @@ def add_out_argument(parser: argparse.ArgumentParser, content: str) -> None:
 
 
 def new_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder where it is missing; raises UserError where a file is in the way."""
+    """Makes the folder where it is missing; raises UserError where that cannot be."""
     if path.exists() and not path.is_dir():
         raise UserError(f"--out={path}: a file of that name exists; give a folder.")
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out={path}: cannot be made ({error.strerror}).") from None
     return path
 
 

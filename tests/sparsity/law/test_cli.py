@@ -136,6 +136,12 @@ def test_bad_input_is_two_lines_and_code_2(words, message, capsys):
     assert shown.out == "" and len(shown.err.splitlines()) <= 2
 
 
+def test_a_folder_that_cannot_be_made(call, table, capsys):
+    with pytest.raises(SystemExit):
+        call("contours", f"--out={table}/below")
+    assert "below: cannot be made (Not a directory)" in capsys.readouterr().err
+
+
 def test_unknown_family_of_points(call, table, capsys):
     with pytest.raises(SystemExit):
         call("equivalent", f"--points={table}", "--family=min")

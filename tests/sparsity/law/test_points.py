@@ -214,5 +214,8 @@ def test_damaged_and_missing_run_files(tmp_path):
     (folder / "exp" / "run8" / "config.json").unlink()
     with pytest.raises(UserError, match=r"run8/config\.json: missing"):
         read_runs(folder)
+    (folder / "exp" / "run8" / "config.json").write_text('{"experiment": {}}')
+    with pytest.raises(UserError, match=r"run8/config\.json: no field experiment\.pruning"):
+        read_runs(folder)
     with pytest.raises(UserError, match=r"0 summary\.json below it"):
         read_runs(tmp_path / "study" / "exp" / "run7")
