@@ -67,8 +67,10 @@ class Cluster:
         if self.coordinator is None or self.num_processes is None or self.process_id is None:
             return
         _, colon, port = self.coordinator.rpartition(":")
-        if not colon or not port.isdigit():
-            raise UserError(f"--coordinator {self.coordinator}: write host:port.")
+        if not colon or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise UserError(
+                f"--coordinator {self.coordinator}: write host:port, the port from 1 to 65535."
+            )
         if not 0 <= self.process_id < self.num_processes:
             raise UserError(
                 f"--process_id {self.process_id}: must be at least 0 and below --num_processes "
@@ -141,7 +143,9 @@ def _wait_for(address: str, timeout_s: int) -> None:
     reason: OSError | None = None
     while time.monotonic() < deadline:
         try:
-            with socket.create_connection((host, int(port)), timeout=min(timeout_s, 5)):
+            # An IPv6 address has brackets before its port.
+            where = (host.strip("[]"), int(port))
+            with socket.create_connection(where, timeout=min(timeout_s, 5)):
                 return
         except OSError as error:
             reason = error

@@ -5,20 +5,19 @@ startup script, with the bucket mounted as the folder of all runs. Whoever pays 
 the command for it is printed.
 """
 
-import pathlib
 import re
 from collections.abc import Sequence
 
 from absl import flags
 
-from experiments.launch import run_main
-from launch.cloud import BUCKET, IMAGE, NAME, PROJECT, SPOT, require
-from launch.job import default_name, is_dry_run, plain, resource_name, run_from_flags, submit
+from experiments.launch import JOB_FLAGS, run_main
+from launch.cloud import PROJECT, SPOT, Request, project_flags, request_from_flags
+from launch.job import plain, submit
 from models.errors import UserError
 
 _TYPE = flags.DEFINE_string("accelerator_type", "v5litepod-16", "Kind and size of the slice.")
 _RUNTIME = flags.DEFINE_string("runtime_version", None, "TPU VM image; by default the kind's.")
-_ZONE = flags.DEFINE_string("zone", None, "Zone, as in us-west4-a.", required=False)
+_ZONE = flags.DEFINE_string("zone", None, "Zone, as in us-west4-a.")
 
 # Images by the start of the accelerator type (cloud.google.com/tpu/docs/runtimes).
 _RUNTIMES = {
@@ -27,29 +26,19 @@ _RUNTIMES = {
     "v5p-": "v2-alpha-tpuv5",
     "v6e-": "v2-alpha-tpuv6e",
 }
-_RUNS = "/mnt/kpd"
+_QUEUED = ["gcloud", "compute", "tpus", "queued-resources"]
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) > 1:
-        raise UserError(f"{argv[1]}: not a flag; write --exp=NAME.")
-    arguments, points, experiment = run_from_flags(workdir=f"{_RUNS}/runs")
-    if points:
-        text = flags.FLAGS.points or f"1-{len(points)}"
-        arguments.append(f"--points={plain('--points', text)}")
-    require(_ZONE, IMAGE, BUCKET)
-    name = resource_name("--name", NAME.value or default_name(experiment))
-    script = pathlib.Path(flags.FLAGS.workdir) / "cloud_tpu" / f"{name}.sh"
-    command = create_command(name, plain("--workdir", str(script)))
-    dry_run = is_dry_run()
+    request = request_from_flags(argv, "cloud_tpu/.sh", read=(SPOT, PROJECT), needed=(_ZONE,))
     hint = "Install the Google Cloud CLI, or --dry_run to see what would be done."
-    code = submit({script: startup_script(arguments)}, command, hint, dry_run)
-    delete = ["gcloud", "compute", "tpus", "queued-resources", "delete", name, "--force"]
-    print("afterwards:", " ".join([*delete, f"--zone={_ZONE.value}", *_project()]))
+    code = submit(request.file, startup_script(request), create_command(request), hint)
+    delete = [*_QUEUED, "delete", request.name, "--force", f"--zone={_ZONE.value}"]
+    print("afterwards:", " ".join([*delete, *project_flags()]))
     return code
 
 
-def create_command(name: str, script: str) -> list[str]:
+def create_command(request: Request) -> list[str]:
     """The call of gcloud that asks for the slice."""
     kind = plain("--accelerator_type", _TYPE.value)
     runtime = next((image for start, image in _RUNTIMES.items() if kind.startswith(start)), None)
@@ -57,38 +46,32 @@ def create_command(name: str, script: str) -> list[str]:
         kinds = ", ".join(f"{start}N" for start in _RUNTIMES)
         raise UserError(f"--accelerator_type {kind}: known are {kinds}; else --runtime_version.")
     return [
-        "gcloud",
-        "compute",
-        "tpus",
-        "queued-resources",
+        *_QUEUED,
         "create",
-        name,
-        f"--node-id={name}",
-        f"--zone={plain('--zone', _ZONE.value)}",
-        *_project(),
+        request.name,
+        f"--node-id={request.name}",
+        f"--zone={_ZONE.value}",
+        *project_flags(),
         f"--accelerator-type={kind}",
         f"--runtime-version={plain('--runtime_version', _RUNTIME.value or runtime or '')}",
-        f"--metadata-from-file=startup-script={script}",
+        f"--metadata-from-file=startup-script={request.file}",
         *(["--spot"] if SPOT.value else []),
     ]
 
 
-def _project() -> list[str]:
-    return [f"--project={plain('--project', PROJECT.value)}"] if PROJECT.value else []
-
-
-def startup_script(arguments: Sequence[str]) -> str:
+def startup_script(request: Request) -> str:
     """What every host does when it has started, and again after a restart."""
-    bucket, image = plain("--bucket", BUCKET.value), plain("--image", IMAGE.value)
-    run = ["python -m experiments.launch --cluster", *arguments]
+    run = ["python -m experiments.launch --cluster", *request.all_arguments]
+    variables = [f"-e {name}={value}" for name, value in request.environment.items()]
+    mount, image = request.mount, request.image
     return (
         "\n".join(
             [
                 "#!/bin/bash",
                 "# Written by python -m launch.cloud_tpu; runs as root on every host of the slice.",
                 "set -euo pipefail",
-                f"mkdir -p {_RUNS}",
-                f"if ! mountpoint -q {_RUNS}; then",
+                f"mkdir -p {mount}",
+                f"if ! mountpoint -q {mount}; then",
                 "  # gcsfuse as cloud.google.com/storage/docs/cloud-storage-fuse/install says.",
                 "  . /etc/os-release",
                 "  key=/usr/share/keyrings/cloud.google.asc",
@@ -96,12 +79,12 @@ def startup_script(arguments: Sequence[str]) -> str:
                 '  echo "deb [signed-by=$key] https://packages.cloud.google.com/apt '
                 'gcsfuse-$VERSION_CODENAME main" > /etc/apt/sources.list.d/gcsfuse.list',
                 "  apt-get update -qq && apt-get install -y -qq gcsfuse",
-                f"  gcsfuse --implicit-dirs {bucket} {_RUNS}",
+                f"  gcsfuse --implicit-dirs {request.bucket} {mount}",
                 "fi",
                 "# The host's own identity fetches the image; no key is in this script.",
                 f"gcloud auth configure-docker --quiet {image.split('/')[0]}",
-                f"docker run --rm --privileged --net=host -v {_RUNS}:{_RUNS} \\",
-                f"  -e KPD_CACHE={_RUNS}/cache {image} \\",
+                f"docker run --rm --privileged --net=host -v {mount}:{mount} \\",
+                f"  {' '.join(variables)} {image} \\",
                 "  " + " \\\n  ".join(run),
             ]
         )
@@ -110,4 +93,4 @@ def startup_script(arguments: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, JOB_FLAGS)

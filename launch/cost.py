@@ -199,11 +199,15 @@ def _group_size(instruction: Instruction) -> int:
         return len(found[1].split(","))
     if found := re.search(r"replica_groups=\[\d+,(\d+)\]", text):
         return int(found[1])
-    if found := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", text):
+    # A mesh whose devices are not in their own order says in between which they are.
+    if found := re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", text):
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", found[1]))
         return math.prod(int(sizes[axis]) for axis in re.findall(r"'(\w+)'", found[2]))
-    pairs = re.search(r"source_target_pairs=\{\{", text)
-    return 2 if pairs else 1
+    if "source_target_pairs={{" in text:
+        return 2
+    if found := re.search(r"replica_groups=(?!\{\})\S.{0,60}", text):
+        raise ValueError(f"{instruction.name}: {found[0]}: which devices take part?")
+    return 1
 
 
 def _sent(instruction: Instruction, group: int) -> float:

@@ -4,16 +4,15 @@ Writes the manifest and applies it with kubectl. The JobSet controller must be o
 bucket is mounted by the Cloud Storage FUSE driver under the service account's own identity.
 """
 
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-from experiments.launch import run_main
-from launch.cloud import BUCKET, IMAGE, NAME, SPOT, TOPOLOGY, require, to_yaml
-from launch.job import default_name, is_dry_run, plain, resource_name, run_from_flags, submit
-from launch.topology import parse_topology
+from experiments.launch import JOB_FLAGS, run_main
+from launch.cloud import PORT, SPOT, Request, meeting_flags, request_from_flags, to_yaml
+from launch.job import resource_name, submit
+from launch.topology import TOPOLOGY, parse_topology
 from models.errors import UserError
 
 _SLICES = flags.DEFINE_integer("slices", 1, "TPU slices; set mesh.replica to it.", lower_bound=1)
@@ -34,8 +33,6 @@ _GPUS = {
     "h200": "nvidia-h200-141gb",
 }
 _GPUS_PER_NODE = 8
-_RUNS = "/mnt/kpd"
-_PORT = 8476
 # How often the JobSet starts anew after a host was lost; the run goes on from its checkpoint.
 _RESTARTS = 20
 # Seconds from SIGTERM to SIGKILL, in which a run saves.
@@ -43,20 +40,13 @@ _GRACE_S = 120
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) > 1:
-        raise UserError(f"{argv[1]}: not a flag; write --exp=NAME.")
-    arguments, points, experiment = run_from_flags(workdir=f"{_RUNS}/runs")
-    if points and flags.FLAGS.points:
-        arguments.append(f"--points={plain('--points', flags.FLAGS.points)}")
-    require(IMAGE, BUCKET)
-    name = resource_name("--name", NAME.value or default_name(experiment))
-    path = pathlib.Path(plain("--workdir", flags.FLAGS.workdir)) / "gke" / f"{name}.yaml"
-    text = to_yaml(job_set(name, arguments))
+    request = request_from_flags(argv, "gke/.yaml", read=(SPOT,))
+    command = ["kubectl", "apply", f"--filename={request.file}"]
     hint = "Install kubectl and gke-gcloud-auth-plugin, or --dry_run to see the manifest."
-    return submit({path: text}, ["kubectl", "apply", f"--filename={path}"], hint, is_dry_run())
+    return submit(request.file, to_yaml(job_set(request)), command, hint)
 
 
-def job_set(name: str, arguments: Sequence[str]) -> dict[str, Any]:
+def job_set(request: Request) -> dict[str, Any]:
     """The JobSet: one job for each TPU slice, or one with a pod for each GPU node."""
     chip, count, shape = parse_topology(TOPOLOGY.value)
     if chip in _TPUS:
@@ -70,27 +60,26 @@ def job_set(name: str, arguments: Sequence[str]) -> dict[str, Any]:
         # GKE tells every pod of a slice who the others are.
         meet = ["--cluster"]
     elif chip in _GPUS:
+        if _SLICES.value > 1:
+            raise UserError(f"--slices {_SLICES.value}: of TPUs; {chip} devices need none.")
         per_host = min(_GPUS_PER_NODE, count)
         selector = {"cloud.google.com/gke-accelerator": _GPUS[chip]}
         resource, slices = "nvidia.com/gpu", 1
-        meet = [
-            f"--coordinator={name}-workers-0-0.{name}:{_PORT}",
-            f"--num_processes={count // per_host}",
-            "--process_id=$(JOB_COMPLETION_INDEX)",
-        ]
+        first = f"{request.name}-workers-0-0.{request.name}"
+        meet = meeting_flags(first, count // per_host, "$(JOB_COMPLETION_INDEX)")
     else:
         raise UserError(f"--topology {TOPOLOGY.value}: GKE runs {', '.join((*_TPUS, *_GPUS))}.")
     if count % per_host:
         raise UserError(f"--topology {TOPOLOGY.value}: a host has {per_host} devices.")
     if SPOT.value:
         selector["cloud.google.com/gke-spot"] = "true"
-    pod = _pod(arguments, meet, selector, {resource: str(per_host)})
+    pod = _pod(request, meet, selector, {resource: str(per_host)})
     hosts = count // per_host
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {
-            "name": name,
+            "name": request.name,
             "namespace": resource_name("--namespace", _NAMESPACE.value),
             # Pods of a slice go to nodes of one pool, and no other job's beside them.
             "annotations": {
@@ -121,7 +110,7 @@ def job_set(name: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _pod(
-    arguments: Sequence[str],
+    request: Request,
     meet: Sequence[str],
     selector: dict[str, str],
     devices: dict[str, str],
@@ -137,19 +126,19 @@ def _pod(
             "containers": [
                 {
                     "name": "kpd",
-                    "image": plain("--image", IMAGE.value),
+                    "image": request.image,
                     "command": ["python", "-m", "experiments.launch"],
-                    "args": [*arguments, *meet],
+                    "args": [*request.all_arguments, *meet],
                     "env": [
-                        {"name": "KPD_CACHE", "value": f"{_RUNS}/cache"},
+                        *({"name": k, "value": v} for k, v in request.environment.items()),
                         {
                             "name": "JOB_COMPLETION_INDEX",
                             "valueFrom": {"fieldRef": {"fieldPath": index}},
                         },
                     ],
-                    "ports": [{"containerPort": _PORT}],
+                    "ports": [{"containerPort": PORT}],
                     "resources": {"requests": dict(devices), "limits": dict(devices)},
-                    "volumeMounts": [{"name": "runs", "mountPath": _RUNS}],
+                    "volumeMounts": [{"name": "runs", "mountPath": request.mount}],
                 }
             ],
             "volumes": [
@@ -158,7 +147,7 @@ def _pod(
                     "csi": {
                         "driver": "gcsfuse.csi.storage.gke.io",
                         "volumeAttributes": {
-                            "bucketName": plain("--bucket", BUCKET.value),
+                            "bucketName": request.bucket,
                             "mountOptions": "implicit-dirs",
                         },
                     },
@@ -169,4 +158,4 @@ def _pod(
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, JOB_FLAGS)

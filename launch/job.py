@@ -6,20 +6,19 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 
 from experiments import registry
 from experiments.config import Experiment
-from experiments.launch import runs_from_flags
+from experiments.launch import JOB_FLAGS, runs_from_flags
 from models.errors import UserError
 
 # Flags of `experiments.launch` that a job hands on as they were given.
-_HANDED_ON = (
-    "exp", "scale", "budget", "seed", "workdir", "reference", "account", "set", "force", "track",
-    "import",
-)  # fmt: skip
+_HANDED_ON = tuple(name for name in JOB_FLAGS if name not in ("points", "dry_run"))
+# The module whose flags not every scheduler reads.
+_SHARED = "launch.cloud"
 
 
 def is_dry_run() -> bool:
@@ -27,16 +26,25 @@ def is_dry_run() -> bool:
     return bool(flags.FLAGS["dry_run"].value)
 
 
-def run_from_flags(workdir: str | None = None) -> tuple[list[str], list[int], Experiment]:
+def run_from_flags(
+    argv: Sequence[str], read: Sequence[flags.FlagHolder], workdir: str | None = None
+) -> tuple[list[str], list[int], Experiment]:
     """(flags of the run, points of a study, first of its runs), checked before anything is sent.
 
-    Of one experiment the points are empty. `workdir` replaces --workdir.
+    Of one experiment the points are empty. `argv` is what absl left of the command line, `read`
+    are the shared flags that this command reads, `workdir` replaces --workdir.
 
     Raises:
-      UserError: no such experiment, a wrong setting, or a value that would need quoting.
+      UserError: no such experiment, a wrong setting, a value that would need quoting, or a flag
+        that this command would silently leave out.
     """
-    runs = runs_from_flags()
+    if len(argv) > 1:
+        raise UserError(f"{argv[1]}: not a flag; write --exp=NAME.")
     values = flags.FLAGS
+    for flag in values.flags_by_module_dict()[_SHARED]:
+        if flag.present and flag.name not in {one.name for one in read}:
+            raise UserError(f"--{flag.name}: not a flag of this command; --help shows those.")
+    runs = runs_from_flags()
     arguments = []
     for name in _HANDED_ON:
         if name == "workdir" and workdir is not None:
@@ -89,21 +97,18 @@ def default_name(experiment: Experiment) -> str:
     return f"kpd-{text}-s{experiment.seed}"[:52].strip("-")
 
 
-def submit(
-    files: Mapping[pathlib.Path, str], command: Sequence[str], hint: str, dry_run: bool
-) -> int:
-    """Writes the files of a job and calls the scheduler's client; a dry run only prints both.
+def submit(path: pathlib.Path, text: str, command: Sequence[str], hint: str) -> int:
+    """Writes the file of a job and calls the scheduler's client; a dry run only prints both.
 
     Raises:
       UserError: the client is not installed, or failed; with the last line that it said.
     """
-    for path, text in files.items():
-        if dry_run:
-            print(f"# {path}")
-            print(text.rstrip() + "\n")
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+    dry_run = is_dry_run()
+    if dry_run:
+        print(f"# {path}\n{text.rstrip()}\n")
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     line = " ".join(shlex.quote(part) for part in command)
     print(f"{'would run' if dry_run else 'running'}: {line}", flush=True)
     if dry_run:

@@ -19,9 +19,8 @@ from rich.table import Table
 from experiments.budget import parse_budget
 from experiments.config import Experiment
 from experiments.data.objectives import tokens_per_batch
-from experiments.launch import experiment_from_flags, run_main
-from launch.cloud import TOPOLOGY
-from launch.topology import parse_topology, prepare_process
+from experiments.launch import RUN_FLAGS, experiment_from_flags, run_main
+from launch.topology import TOPOLOGY, parse_topology, prepare_process
 from models.errors import UserError
 
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
@@ -207,4 +206,4 @@ def _duration(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, RUN_FLAGS)

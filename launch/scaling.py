@@ -1,13 +1,18 @@
 """`python -m launch.scaling`: weak and strong scaling of step programs, from plans alone.
 
-Compiles the real training step of BERT, T5-base and T5-XL for TPU v5p slices of growing size and
-draws the predicted step time, and where the collectives start to dominate. Nothing is run.
+Compiles the real training step of BERT and T5-base for a TPU v5p slice and draws the predicted step
+time on 8 to 4,096 chips, and where collectives start to dominate. Nothing is run.
+
+What a chip does follows from its share of the batch and of the parameters, so that larger slices
+with the same shares are not compiled: in the program of a small slice only the groups grow over
+which replicas sum. `--whole` compiles every slice itself, to check that rule.
 """
 
 import dataclasses
+import hashlib
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
@@ -16,18 +21,25 @@ from rich.table import Table
 
 from experiments.config import Experiment
 from experiments.launch import run_main
-from launch.topology import prepare_process
 from models.config import T5Config
 from models.errors import UserError
 
 _OUT = flags.DEFINE_string("out", "scaling", "PNG and JSON, without the ending.")
-_ONLY = flags.DEFINE_list("models", ["bert", "t5_base", "t5_xl"], "Models to plan.")
+_ONLY = flags.DEFINE_list("models", ["bert", "t5_base"], "Models to plan; t5_xl is another.")
 _CHIPS = flags.DEFINE_list("chips", ["8", "64", "512", "4096"], "Sizes of the slice.")
+_WHOLE = flags.DEFINE_bool("whole", False, "Compiles for every slice, not for a smaller one.")
 
 # v5p slices are three-dimensional tori.
-SLICES = {8: "2x2x2", 16: "2x2x4", 64: "4x4x4", 256: "4x8x8", 512: "8x8x8", 4096: "16x16x16"}
-# Examples of each chip in weak scaling, and of all of them in strong scaling.
+SLICES = {
+    8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8",
+    1024: "8x8x16", 2048: "8x16x16", 4096: "16x16x16",
+}  # fmt: skip
+# Examples of each chip in weak scaling, and at most at a time; of all of them in strong scaling.
 _EACH, _ALL = 8, 4096
+# Chips from which strong scaling is shown.
+_FROM = 64
+# Sharded parameters lie on so many chips, and others repeat them.
+_SHARDS = 8
 
 
 def models() -> dict[str, Experiment]:
@@ -54,55 +66,124 @@ def models() -> dict[str, Experiment]:
 
 
 def at_size(experiment: Experiment, chips: int, batch_size: int) -> Experiment:
-    """The experiment on a slice of so many chips; sharded parameters lie on 64 of them at most."""
+    """The experiment on a slice of so many chips; a mesh without data=-1 shards parameters."""
     # A chip has at most the examples of weak scaling in its memory at a time.
     parts = max(batch_size // (_EACH * chips), 1)
     train = dataclasses.replace(experiment.train, batch_size=batch_size, microbatches=parts)
     mesh = experiment.mesh
     if mesh.data != -1:
-        shards = min(chips, 64)
-        mesh = dataclasses.replace(mesh, fsdp=shards, data=chips // shards)
+        mesh = dataclasses.replace(mesh, fsdp=_SHARDS, data=chips // _SHARDS)
     return dataclasses.replace(experiment, train=train, mesh=mesh)
 
 
+def chips_compiled(experiment: Experiment) -> int:
+    """Chips of a small slice on which a chip has the same shares, and some repeat parameters."""
+    return 8 if experiment.mesh.data == -1 else 2 * _SHARDS
+
+
 def plan_all(
-    names: Sequence[str], sizes: Sequence[int], known_rows: pathlib.Path, console: Console
+    names: Sequence[str], sizes: Sequence[int], kept: pathlib.Path, console: Console, whole: bool
 ) -> list[dict[str, Any]]:
     """One row for each model, slice and kind of scaling.
 
-    Rows are kept in a file as they come, and those that it has are not planned again.
+    Compiled programs' costs are kept in a file as they come, and not compiled again.
     """
+    from launch.chips import find_chip
+
+    costs = json.loads(kept.read_text()) if kept.exists() else {}
+    chip, known, rows = find_chip("v5p"), models(), []
+    for name in names:
+        for chips in sizes:
+            for kind, batch_size in (("weak", _EACH * chips), ("strong", _ALL)):
+                # On fewer chips a step is that of weak scaling, many times over.
+                if kind == "strong" and not _FROM <= chips <= _ALL:
+                    continue
+                small = chips if whole else chips_compiled(known[name])
+                experiment = at_size(known[name], small, batch_size // chips * small)
+                key = f"{name}, {small} chips, batch {experiment.train.batch_size}: "
+                key += hashlib.sha256(repr(experiment).encode()).hexdigest()[:8]
+                if key not in costs:
+                    costs[key] = cost_of_step(experiment, SLICES[small])
+                    kept.write_text(json.dumps(costs, indent=1) + "\n")
+                    console.print(f"{key} compiled in {costs[key]['compile_s']:.0f} s")
+                row = {"model": name, "chips": chips, "kind": kind, "batch_size": batch_size}
+                row |= {"compiled_chips": small, "fits": costs[key]["fits"]}
+                if row["fits"]:
+                    full = at_size(known[name], chips, batch_size).mesh
+                    grown = grow(
+                        costs[key]["collectives"],
+                        experiment.mesh.sizes(small),
+                        full.sizes(chips),
+                    )
+                    row["network_s"] = network_seconds(grown, chip)
+                    row["sent"] = sum(one["times"] * one["sent"] for one in grown)
+                    row["step_s"] = costs[key]["kernels_s"] + row["network_s"]
+                rows.append(row)
+    return rows
+
+
+def cost_of_step(experiment: Experiment, shape: str) -> dict[str, Any]:
+    """What the step compiled for a v5p slice of this shape takes: kernels and collectives."""
     from launch.compiled_step import CompiledStep, compile_step
+    from launch.cost import COLLECTIVES
     from launch.predict import predict
     from launch.topology import find_devices
 
-    rows = json.loads(known_rows.read_text()) if known_rows.exists() else []
-    done, known = {(row["model"], row["chips"], row["kind"]) for row in rows}, models()
-    for name in names:
-        for chips in sizes:
-            devices, chip = find_devices(f"v5p:{SLICES[chips]}")
-            for kind, batch_size in (("weak", _EACH * chips), ("strong", _ALL)):
-                experiment = at_size(known[name], chips, batch_size)
-                if batch_size < chips or (name, chips, kind) in done:
-                    continue
-                step = compile_step(experiment, devices, chip.memory)
-                row = {"model": name, "chips": chips, "kind": kind, "batch_size": batch_size}
-                if isinstance(step, CompiledStep):
-                    found = predict(step.kernels, chip)
-                    row |= {
-                        "fits": True,
-                        "step_s": found.step_s,
-                        "network_s": found.network_s,
-                        "sent": sum(found.sent.values()),
-                        "memory": sum(step.memory.values()),
-                        "compile_s": step.compile_s,
-                    }
-                else:
-                    row |= {"fits": False, "memory": step.used}
-                rows.append(row)
-                known_rows.write_text(json.dumps(rows, indent=1) + "\n")
-                console.print(row)
-    return rows
+    devices, chip = find_devices(f"v5p:{shape}")
+    step = compile_step(experiment, devices, chip.memory)
+    if not isinstance(step, CompiledStep):
+        return {"fits": False, "memory": step.used, "compile_s": step.compile_s}
+    found = predict(step.kernels, chip)
+    return {
+        "fits": True,
+        "memory": sum(step.memory.values()),
+        "compile_s": step.compile_s,
+        "kernels_s": found.step_s - found.network_s,
+        "collectives": [
+            {"opcode": one.opcode, "times": one.times, "sent": one.sent, "group": one.group}
+            for one in step.kernels
+            if one.opcode in COLLECTIVES
+        ],
+    }
+
+
+def grow(
+    collectives: Sequence[dict[str, Any]], small: Mapping[str, int], full: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The collectives of a step on a mesh that differs from the compiled one in `data` alone.
+
+    Groups along `data`, alone or with `fsdp`, grow with it. What they sum or gather are parameters
+    and gradients, of the same size on any mesh, so that a chip sends (group − 1) / group of it.
+
+    Raises:
+      ValueError: a group that is made of no axes of the mesh.
+    """
+    data, shards = small["data"], small["fsdp"]
+    if full["data"] == data:
+        return list(collectives)
+    grown = []
+    for one in collectives:
+        group = one["group"]
+        if one["opcode"] == "collective-permute" or group in (1, shards):
+            grown.append(one)
+            continue
+        if group not in (data, data * shards):
+            raise ValueError(f"{one['opcode']} over {group} of {dict(small)}: of which axes?")
+        larger = group * full["data"] // data
+        ratio = (1 - 1 / larger) / (1 - 1 / group)
+        grown.append(one | {"group": larger, "sent": one["sent"] * ratio})
+    return grown
+
+
+def network_seconds(collectives: Sequence[dict[str, Any]], chip: Any) -> float:
+    """Seconds of all collectives of a step, one after the other."""
+    from launch.cost import Kernel
+    from launch.predict import collective_s
+
+    return sum(
+        one["times"] * collective_s(Kernel(**one, flops=0, dtype="", nbytes=0, cycles=0), chip)
+        for one in collectives
+    )
 
 
 def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
@@ -112,45 +193,64 @@ def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     import matplotlib.ticker
+    from matplotlib.lines import Line2D
 
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4), constrained_layout=True)
-    titles = {
-        "weak": f"Weak: {_EACH} examples a chip",
-        "strong": f"Strong: {_ALL:,} examples in all",
-        "share": "Share of the collectives",
-    }
+    figure, panels = plt.subplots(1, 3, figsize=(12, 3.9), constrained_layout=True)
+    titles = (
+        f"Weak: {_EACH} examples a chip",
+        f"Strong: {_ALL:,} examples in all",
+        "Share of the collectives",
+    )
+    shown = {"bert": "BERT-base", "t5_base": "T5-base", "t5_xl": "T5-XL size, in shards"}
     for name in dict.fromkeys(row["model"] for row in rows):
-        for panel, kind in zip(panels, ("weak", "strong"), strict=False):
+        for panel, kind, style in zip(panels, ("weak", "strong"), ("o-", "s--"), strict=False):
             mine = [r for r in rows if r["model"] == name and r["kind"] == kind and r["fits"]]
+            mine.sort(key=lambda row: row["chips"])
             if not mine:
                 continue
-            mine.sort(key=lambda row: row["chips"])
             chips = [row["chips"] for row in mine]
-            line = panel.plot(chips, [1e3 * row["step_s"] for row in mine], "o-", label=name)
+            times = [1e3 * row["step_s"] for row in mine]
+            (line,) = panel.plot(chips, times, style, label=shown[name], color=_COLORS[name])
+            if kind == "strong":
+                ideal = [times[0] * chips[0] / count for count in chips]
+                panel.plot(chips, ideal, ":", color=line.get_color(), linewidth=1)
             share = [100 * row["network_s"] / row["step_s"] for row in mine]
-            style = "o-" if kind == "weak" else "s--"
-            panels[2].plot(chips, share, style, color=line[0].get_color(), label=f"{name}, {kind}")
-    for panel, title in zip(panels, titles.values(), strict=True):
+            panels[2].plot(chips, share, style, color=line.get_color())
+    for panel, title in zip(panels, titles, strict=True):
         panel.set(xscale="log", xlabel="TPU v5p chips", title=title)
         panel.set_xticks(sorted({row["chips"] for row in rows}))
-        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        panel.yaxis.set_minor_formatter(lambda value, _: f"{value:g}")
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         panel.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
         panel.grid(alpha=0.3)
-        panel.legend(fontsize=8)
     for panel in panels[:2]:
-        panel.set(ylabel="predicted step time, ms", yscale="log")
+        panel.set(ylabel="predicted step, ms", yscale="log")
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        panel.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    panels[0].legend(fontsize=8, loc="center right")
+    panels[1].legend(
+        [Line2D([], [], ls=":", color="gray")], ["twice the chips, half the time"], fontsize=8
+    )
+    kinds = [Line2D([], [], marker=m, ls=s, color="gray") for m, s in (("o", "-"), ("s", "--"))]
+    panels[2].legend(kinds, ["weak", "strong"], fontsize=8)
+    panels[2].axhline(50, color="gray", linewidth=0.8)
     panels[2].set(ylabel="% of the predicted step", ylim=(0, 100))
-    figure.suptitle("Planned, not run: rooflines of steps compiled for each slice")
-    figure.savefig(path, dpi=120)
+    figure.suptitle(
+        "Planned, not run: rooflines of compiled steps, nothing overlapped", fontsize=11
+    )
+    figure.savefig(path, dpi=100)
     plt.close(figure)
 
 
+_COLORS = {"bert": "tab:blue", "t5_base": "tab:orange", "t5_xl": "tab:green"}
+
+
 def main(argv: Sequence[str]) -> int:
+    # Not at the top: it has a flag that means nothing here.
+    from launch.topology import prepare_process
+
     if len(argv) > 1:
         raise UserError(f"{argv[1]}: not a flag.")
-    sizes = [int(text) for text in _CHIPS.value if text.isdigit()]
+    sizes = sorted(int(text) for text in _CHIPS.value if text.isdigit())
     if len(sizes) != len(_CHIPS.value) or not set(sizes) <= set(SLICES):
         raise UserError(
             f"--chips {','.join(_CHIPS.value)}: known are {', '.join(map(str, SLICES))}."
@@ -158,17 +258,19 @@ def main(argv: Sequence[str]) -> int:
     if unknown := set(_ONLY.value) - set(models()):
         raise UserError(f"--models {', '.join(unknown)}: known are {', '.join(models())}.")
     prepare_process("v5p:2x2x2")
-    console = Console(width=120, highlight=False)
+    console = Console(width=100, highlight=False)
     out = pathlib.Path(_OUT.value)
     out.parent.mkdir(parents=True, exist_ok=True)
-    rows = plan_all(_ONLY.value, sizes, out.with_suffix(".json"), console)
+    rows = plan_all(_ONLY.value, sizes, out.with_suffix(".json"), console, _WHOLE.value)
     draw(rows, out.with_suffix(".png"))
-    table = Table("model", "chips", "kind", "batch", "step", "collectives", title=str(out))
+    table = Table(title=str(out.with_suffix(".png")))
+    for column in ("model", "kind", "chips", "batch", "step, ms", "collectives", "compiled for"):
+        table.add_column(column, justify="left" if column in ("model", "kind") else "right")
     for row in rows:
-        step = f"{1e3 * row['step_s']:.1f} ms" if row["fits"] else "does not fit"
+        step = f"{1e3 * row['step_s']:.1f}" if row["fits"] else "does not fit"
         share = f"{100 * row['network_s'] / row['step_s']:.0f} %" if row["fits"] else ""
-        values = (row["model"], row["chips"], row["kind"], row["batch_size"], step, share)
-        table.add_row(*(str(value) for value in values))
+        values = (row["model"], row["kind"], f"{row['chips']:,}", f"{row['batch_size']:,}")
+        table.add_row(*values, step, share, f"{row['compiled_chips']} chips")
     console.print(table)
     return 0
 

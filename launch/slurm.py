@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments.launch import EXIT_INTERRUPTED, run_main
+from experiments.launch import EXIT_INTERRUPTED, JOB_FLAGS, run_main
 from launch.cloud import CONCURRENT, NODES
 from launch.job import is_dry_run, numbers, plain, run_from_flags, submit
 from models.errors import UserError
@@ -29,9 +29,7 @@ _SCRIPT = flags.DEFINE_string("script", None, "Where to write the script; by def
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) > 1:
-        raise UserError(f"{argv[1]}: not a flag; write --exp=NAME.")
-    arguments, points, _ = run_from_flags()
+    arguments, points, _ = run_from_flags(argv, read=(NODES, CONCURRENT))
     workdir = pathlib.Path(plain("--workdir", flags.FLAGS.workdir))
     name = plain("--exp", flags.FLAGS.exp)
     script = pathlib.Path(plain("--script", _SCRIPT.value or f"{workdir}/slurm/{name}.sbatch"))
@@ -40,15 +38,30 @@ def main(argv: Sequence[str]) -> int:
         # Slurm does not make the folder of a job's log.
         (workdir / "slurm").mkdir(parents=True, exist_ok=True)
     hint = "Run this where jobs are submitted, or --dry_run to see the script."
-    return submit({script: text}, ["sbatch", str(script)], hint, is_dry_run())
+    return submit(script, text, ["sbatch", str(script)], hint)
+
+
+def time_limit_s(text: str) -> int:
+    """Seconds of a limit as Slurm reads it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if match is None:
+        raise UserError(f"--time {text}: write hours:minutes:seconds, as in 12:00:00.")
+    days, *parts = (int(part or 0) for part in match.groups())
+    if match[1] is None and match[4] is None:
+        parts = [0, *parts[:2]]
+    hours, minutes, seconds = parts
+    return ((24 * days + hours) * 60 + minutes) * 60 + seconds
 
 
 def batch_script(
     name: str, arguments: Sequence[str], points: Sequence[int], workdir: pathlib.Path
 ) -> str:
     """The whole script; `points` make it an array."""
-    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", _TIME.value):
-        raise UserError(f"--time {_TIME.value}: write hours:minutes:seconds, as in 12:00:00.")
+    if _SAVE_S.value >= (limit_s := time_limit_s(_TIME.value)):
+        raise UserError(
+            f"--time {_TIME.value}: {limit_s} s, and the run would save --save_s={_SAVE_S.value} s "
+            "before their end, over and over again."
+        )
     options = [
         f"--job-name=kpd-{name}",
         f"--nodes={NODES.value}",
@@ -94,4 +107,4 @@ def batch_script(
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, JOB_FLAGS)

@@ -8,9 +8,12 @@ import sys
 from collections.abc import Sequence
 
 import jax
+from absl import flags
 
 from launch.chips import CHIPS, TPUS, Chip, find_chip
 from models.errors import UserError, did_you_mean
+
+TOPOLOGY = flags.DEFINE_string("topology", "v5e:4x4", "Chip and how many: v5e:4x4, h100:8, cpu:8.")
 
 
 def parse_topology(text: str) -> tuple[str, int, str]:

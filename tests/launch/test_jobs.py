@@ -150,6 +150,37 @@ def test_slurm_script_is_valid_and_asks_for_what_was_given(run, client):
     assert "--points" not in text and "--array" not in text
     with pytest.raises(UserError, match="--time soon"):
         run(slurm, ["--exp=dense_t5", "--time=soon", "--dry_run"])
+    with pytest.raises(UserError, match=r"--time 2: 120 s, .* over and over again"):
+        run(slurm, ["--exp=dense_t5", "--time=2", "--dry_run"])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10", 600), ("10:30", 630), ("1:00:00", 3600), ("2-0", 172800), ("1-2:03", 93780),
+     ("1-02:03:04", 93784)],
+)  # fmt: skip
+def test_time_limits_are_read_as_slurm_reads_them(text, seconds):
+    assert slurm.time_limit_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("gke", "--nodes=4"),
+        ("slurm", "--image=x"),
+        ("sky", "--project=mine"),
+        ("cloud_tpu", "--concurrent=2"),
+    ],
+)
+def test_a_flag_that_would_be_left_out_is_refused(run, name, flag):
+    module, arguments, _ = COMMANDS[name]
+    with pytest.raises(UserError, match=f"{flag.partition('=')[0]}: not a flag of"):
+        run(module, ["--exp=dense_t5", *arguments, flag, "--dry_run"])
+
+
+def test_slices_are_of_tpus(run):
+    with pytest.raises(UserError, match="--slices 2: of TPUs"):
+        run(gke, ["--exp=dense_t5", *CLOUD, "--topology=h100:16", "--slices=2", "--dry_run"])
 
 
 def test_a_study_is_an_array_with_a_task_for_each_point(run, client):

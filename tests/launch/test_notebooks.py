@@ -14,6 +14,7 @@ SHOWN = {
     "main_job": ["validation loss", "sparsity 0.6057", "weights off target 0", "report.html"],
     "scaling_law": ["a_S", "image/png"],
     "compare_methods": ["sparse_t5_50", "Page:", "baseline"],
+    "fff_against_dense": ["faster, 256 tokens, by baseline", "image/png", "fff_bert_1x7"],
 }
 
 

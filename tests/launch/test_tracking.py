@@ -1,5 +1,8 @@
 """The figures of a run in TensorBoard, Weights & Biases (offline) and MLflow (files)."""
 
+import json
+import struct
+
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -59,12 +62,50 @@ def test_mlflow_keeps_files_and_takes_up_a_run_again(folder, monkeypatch, tmp_pa
     assert {point.step for point in history} == {1, 2}
 
 
+def wandb_records(path):
+    """W&B's own messages in an offline file, a LevelDB log: blocks of 32 KiB after seven bytes.
+
+    W&B itself reads it by a binary alone (wandb-core); its messages have Python classes.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, part, records = path.read_bytes(), 7, b"", []
+    assert data.startswith(b":W&B")
+    while at + 7 <= len(data):
+        left = 2**15 - at % 2**15
+        if left < 7:
+            at += left
+            continue
+        # Checksum, size, and whether a message ends here.
+        size, kind = struct.unpack_from("<HB", data, at + 4)
+        part += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):
+            records.append(Record.FromString(part))
+            part = b""
+    return records
+
+
 @pytest.mark.slow
-def test_wandb_offline_leaves_its_files_in_the_run_folder(folder, monkeypatch):
-    pytest.importorskip("wandb")
+def test_wandb_offline_keeps_every_figure_in_the_run_folder(folder, monkeypatch):
+    wandb = pytest.importorskip("wandb")
     monkeypatch.setenv(tracking.VARIABLE, "wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     write(folder)
-    (record,) = folder.glob("wandb/offline-run-*/*.wandb")
-    assert record.read_bytes().startswith(b":W&B")
+    # Its process writes the last block as it ends.
+    wandb.teardown()
+    (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    records = wandb_records(path)
+    history = [
+        {item.nested_key[0] if item.nested_key else item.key: item.value_json for item in line}
+        for line in (record.history.item for record in records if record.HasField("history"))
+    ]
+    assert [(json.loads(line["_step"]), json.loads(line["train/loss"])) for line in history] == [
+        (1, 1.0),
+        (2, 0.5),
+    ]
+    (run,) = (record.run for record in records if record.HasField("run"))
+    assert run.run_id == "dense_t5-demo-60s-s3-0123abcd" and run.run_group == "dense_t5"
+    config = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert config.items() >= CONFIG.items()
