@@ -83,7 +83,9 @@ def main(argv: Sequence[str]) -> int:
     out = pathlib.Path(_OUT.value) if _OUT.value else folder / "fff_tables.npz"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(out, **arrays)  # type: ignore[arg-type]
+        # By a file of ours: given a name, savez would put .npz after it.
+        with open(out, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
     except OSError as error:
         raise UserError(f"--out={out}: cannot write there ({error.strerror}).") from None
     tokens, width = arrays["x"].shape

@@ -99,7 +99,8 @@ def store(cfg: FFFConfig, model_dim: int, tokens: int, measured: dict[str, Any])
 def _read() -> dict[str, Any]:
     try:
         return json.loads(_path().read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, json.JSONDecodeError):
+        # Nothing yet, or what somebody cut off: it is measured anew.
         return {}
 
 
@@ -119,8 +120,10 @@ def main() -> None:
     cfg = FFFConfig(trees=arguments.trees, depth=arguments.depth)
     try:
         cfg.check()
+        if min(arguments.model_dim, arguments.tokens) < 1:
+            raise UserError("--model_dim and --tokens: must be at least 1.")
     except UserError as error:
-        raise SystemExit(str(error)) from None
+        parser.exit(2, f"{error}\n")
     measured = measure(cfg, arguments.model_dim, arguments.tokens)
     if arguments.store:
         store(cfg, arguments.model_dim, arguments.tokens, measured)

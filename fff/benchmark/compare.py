@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import statistics
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -88,9 +89,13 @@ def _inputs(settings: Settings) -> tuple[jax.Array, Tables]:
     try:
         with np.load(settings.tables) as file:
             x, *found = (jnp.asarray(file[name]) for name in ("x", "node_in", "bias", "node_out"))
-    except (OSError, KeyError, ValueError) as error:
-        raise UserError(f"--tables={settings.tables}: {error}") from None
+    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"--tables={settings.tables}: not what experiments.fff_tables writes ({error})."
+        ) from None
     tables = Tables(*found)
+    if x.ndim != 2 or not len(x):
+        raise UserError(f"--tables={settings.tables}: tokens x of shape {x.shape}, not (T, D).")
     if x.shape[1] != settings.model_dim:
         raise UserError(f"--model_dim={settings.model_dim}: the tokens have {x.shape[1]}.")
     check_tables(settings.cfg, x, tables)

@@ -1,22 +1,35 @@
 """The measurements as tables, a picture and JSON."""
 
 import json
+import math
 import pathlib
 import sys
+import tempfile
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from models.errors import UserError
+
 # Characters of a line where the output is no terminal, which would say its own.
 _WIDTH = 150
 
 
+def make_folder(folder: pathlib.Path) -> None:
+    """Raises UserError where results cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"--out={folder}: cannot write there ({error.strerror}).") from None
+
+
 def write(results: dict[str, Any], folder: pathlib.Path) -> None:
     """Writes `benchmark.json` and `benchmark.png` into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "benchmark.json").write_text(json.dumps(results, indent=1) + "\n")
-    _picture(results, folder / "benchmark.png")
+    picture(results).savefig(folder / "benchmark.png", dpi=120)
 
 
 def show(results: dict[str, Any], folder: pathlib.Path) -> None:
@@ -112,26 +125,30 @@ def _speedup_table(results: dict[str, Any]) -> Table:
     return table
 
 
-def _picture(results: dict[str, Any], path: pathlib.Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def picture(results: dict[str, Any]) -> Any:
+    """Returns a figure of the last number of tokens: time of each layer, and times faster."""
+    from matplotlib.figure import Figure
 
     last = results["hot"][-1]
     rows = sorted(last["rows"], key=lambda row: row["us_per_token"])
-    colours = ["tab:blue" if row["level"] == "fff" else "tab:grey" for row in rows]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 0.3 * len(rows) + 2))
-    left.barh([row["name"] for row in rows], [row["us_per_token"] for row in rows], color=colours)
-    left.set(xscale="log", xlabel="µs a token", title=f"one layer, {last['tokens']:,} tokens")
-    name, speedups = min(
-        last["speedup"].items(),
-        key=lambda item: next(r["us_per_token"] for r in rows if r["name"] == item[0]),
+    fast = [row for row in rows if row["level"] == "fff"]
+    dense = [row for row in rows if row["level"] != "fff"]
+    speedups = last["speedup"][fast[0]["name"]]
+    figure = Figure(figsize=(15, 0.3 * len(rows) + 2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _bars(left, {row["name"]: row["us_per_token"] for row in rows}, {row["name"] for row in fast})
+    left.set(xlabel="µs a token", title=f"one layer, {last['tokens']:,} tokens")
+    _bars(right, {row["name"]: speedups[row["name"]] for row in dense}, set())
+    right.set(xlabel="times faster", title=f"{fast[0]['name']} against each dense layer")
+    return figure
+
+
+def _bars(axes: Any, values: dict[str, float], ours: set[str]) -> None:
+    """Draws bars with their figures, on decades that hold them all."""
+    colours = ["tab:blue" if name in ours else "tab:grey" for name in values]
+    axes.bar_label(
+        axes.barh(list(values), list(values.values()), color=colours), fmt="{:.3g}", padding=3
     )
-    right.barh(list(speedups), list(speedups.values()), color="tab:grey")
-    for place, value in enumerate(speedups.values()):
-        right.text(value, place, f" {value:.3g}", va="center")
-    right.set(xscale="log", xlabel="times faster", title=f"{name}, by what it is compared with")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    lowest, highest = min(values.values()), max(values.values())
+    # From the decade below the shortest bar to where the longest one's figure ends.
+    axes.set(xscale="log", xlim=(10 ** math.floor(math.log10(lowest)) / 2, 3 * highest))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "forward.h"
+#include "parallel.h"
 
 namespace fff {
 

@@ -1,5 +1,6 @@
 // Fast feedforward layers for the CPU, as calls from compiled XLA programs.
 #include "backward.h"
+#include "schedule.h"
 
 namespace ffi = xla::ffi;
 using fff::Activation;

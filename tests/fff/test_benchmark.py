@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fff.benchmark import report, verify
+from fff.benchmark.__main__ import main
 from fff.benchmark.variants import fast_variants, gemm_variants, level_variants
 from fff.config import FFFConfig
 from fff.interleave import interleave, ratio
@@ -76,22 +77,78 @@ def test_interleaved_times_and_their_ratio():
 
 
 @pytest.mark.parametrize(
-    ("flags", "text"),
+    ("flag", "text"),
     [
-        (["--trees=11"], "11: not of the form TREESxDEPTH"),
-        (["--tokens=many"], "--tokens=many: write numbers"),
-        (["--tables=/nowhere.npz"], "--tables=/nowhere.npz"),
+        ("--trees=11", "11: not of the form TREESxDEPTH"),
+        ("--trees=0x3", "trees=0: must be at least 1"),
+        ("--trees=1x21", "depth=21: must be from 0 to 20"),
+        ("--tokens=many", "--tokens=many: write numbers"),
+        ("--tokens=0", "must be at least 1"),
+        ("--seconds=nan", "--seconds=nan: must be at least 0 and finite"),
+        ("--tables=/nowhere.npz", "--tables=/nowhere.npz: not what experiments.fff_tables writes"),
+        ("--out=/dev/null/x", "--out=/dev/null/x: cannot write there (Not a directory)"),
     ],
 )
-def test_wrong_flags(flags, text):
-    done = subprocess.run(
-        [sys.executable, "-m", "fff.benchmark", *flags],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
+def test_wrong_flags(flag, text, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([f"--out={tmp_path}", flag])
+    assert stopped.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"x": np.ones((0, 32))}, "tokens x of shape (0, 32), not (T, D)"),
+        ({"x": np.ones((4, 16))}, "--model_dim=32: the tokens have 16"),
+        ({"node_in": np.ones((61, 32), np.float32)}, "must be (62, 32), (62,), (62, 32)"),
+        (None, "not what experiments.fff_tables writes"),
+    ],
+)
+def test_wrong_tables(arrays, text, tmp_path, capsys):
+    whole = dict(zip(("x", "node_in", "bias", "node_out"), (X, *TABLES), strict=True))
+    path = tmp_path / "tables.npz"
+    if arrays is None:
+        path.write_bytes(b"PK\x03\x04, and then no archive")
+    else:
+        np.savez(path, **(whole | arrays))
+    with pytest.raises(SystemExit):
+        main([f"--tables={path}", "--trees=2x4", "--model_dim=32", f"--out={tmp_path}"])
+    assert text in capsys.readouterr().err
+
+
+def test_picture_shows_every_word():
+    dense = [f"{number}: a dense layer with quite a long name 3072" for number in range(9)]
+    micros = {"XLA gather": 5.0, "C++, token by token": 0.9}
+    micros |= {name: 56.0 * 1.4**number for number, name in enumerate(dense)}
+    figure = report.picture(
+        {
+            "hot": [
+                {
+                    "tokens": 16384,
+                    "rows": [
+                        {
+                            "name": name,
+                            "level": "gemm" if name in dense else "fff",
+                            "us_per_token": value,
+                        }
+                        for name, value in micros.items()
+                    ],
+                    "speedup": {
+                        fast: {name: micros[name] / micros[fast] for name in dense}
+                        for fast in ("XLA gather", "C++, token by token")
+                    },
+                }
+            ]
+        }
     )
-    assert done.returncode == 1
-    assert text in done.stderr and "Traceback" not in done.stderr
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        texts = [axes.title, *axes.texts, *axes.get_yticklabels()]
+        boxes = [text.get_window_extent() for text in texts]
+        assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+        # The figure of the longest bar is inside its frame.
+        assert max(box.x1 for box in boxes[1 : 1 + len(axes.texts)]) <= axes.bbox.x1
 
 
 @pytest.mark.slow
@@ -114,4 +171,3 @@ def test_the_command(tmp_path):
         }
     assert (tmp_path / "benchmark.png").stat().st_size > 10_000
     assert "faster, 256 tokens, by baseline" in done.stdout
-    report.write(results, tmp_path / "again")

@@ -1,5 +1,6 @@
 """The C++ kernel is built once and whole, and its absence is said in one line."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -8,52 +9,54 @@ from pathlib import Path
 import pytest
 
 from fff import build
+from fff.config import FFFConfig
+from fff.kernels import choose_kernel, choose_training
 
 ROOT = Path(__file__).parents[2]
-RUN = """
-import jax.numpy as jnp
-from fff.config import FFFConfig
-from fff.kernels import choose_kernel
-print(choose_kernel(FFFConfig()))
-"""
 
 
-def chosen_kernel(cache: Path, **environment: str) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", RUN],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env=os.environ | {"KPD_CACHE": str(cache)} | environment,
-    )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("fff:")]
-    assert len(lines) <= 1
-    return done.stdout.strip(), "".join(lines)
+@pytest.fixture
+def said(monkeypatch, capsys):
+    """Lets the kernel be looked for anew; returns what is said when it is needed twice."""
+
+    def look() -> str:
+        anew = functools.cache(build.is_available.__wrapped__)
+        monkeypatch.setattr(build, "is_available", anew)
+        assert [choose_kernel(FFFConfig()), choose_training(FFFConfig())] == ["xla", "xla"]
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("fff: no C++ kernel, XLA's gather instead: ")
+        return line
+
+    return look
 
 
-def test_no_compiler(tmp_path):
-    kernel, said = chosen_kernel(tmp_path, CXX="/nowhere/c++")
-    assert kernel == "xla"
-    assert "no C++ compiler is found (/nowhere/c++); set CXX" in said
+def test_no_compiler(tmp_path, monkeypatch, said):
+    monkeypatch.setenv("KPD_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    assert "no C++ compiler is found (/nowhere/c++); set CXX" in said()
 
 
-def test_a_compiler_that_fails(tmp_path):
+def test_a_compiler_that_fails(tmp_path, monkeypatch, said):
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\necho 'kernel.cc:1: error: no such luck' >&2\nexit 1\n")
     compiler.chmod(0o755)
-    kernel, said = chosen_kernel(tmp_path / "cache", CXX=str(compiler))
-    assert kernel == "xla"
-    assert f"{compiler} failed: kernel.cc:1: error: no such luck" in said
+    monkeypatch.setenv("KPD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", str(compiler))
+    assert f"{compiler} failed: kernel.cc:1: error: no such luck" in said()
     assert not list((tmp_path / "cache" / "fff").iterdir())
 
 
-def test_a_cache_that_cannot_be_written_to(tmp_path):
+def test_a_cache_that_cannot_be_written_to(tmp_path, monkeypatch, said):
     # A file in the place of the folder: root may write to folders without permission.
     (tmp_path / "fff").write_text("")
-    kernel, said = chosen_kernel(tmp_path)
-    assert kernel == "xla"
-    assert "cannot be written to" in said and "KPD_CACHE" in said
+    monkeypatch.setenv("KPD_CACHE", str(tmp_path))
+    assert "cannot be written to" in (line := said()) and "KPD_CACHE" in line
+
+
+def test_a_library_that_cannot_be_loaded(tmp_path, monkeypatch, said):
+    monkeypatch.setenv("KPD_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    assert "kernel-" in said()
 
 
 def fake_compiler(folder: Path) -> Path:
