@@ -52,11 +52,6 @@ def main(argv: Sequence[str]) -> int:
     if _SEEDS.value < 1:
         raise UserError(f"--seeds={_SEEDS.value}: must be at least 1.")
     values = flags.FLAGS
-    for name in ("exp", "points"):
-        if values[name].value is not None:
-            raise UserError(f"--{name}: is for experiments.launch; --run says what is fine-tuned.")
-    if values.budget is not None:
-        raise UserError("--budget: fine-tuning counts epochs; --set=train.num_evaluations=5.")
     # Before jax, which is needed only from here on, starts its threads.
     keep_freed_memory()
     return finetune(
@@ -82,6 +77,7 @@ def finetune(asked: Request) -> int:
     """
     from rich.console import Console
 
+    from experiments.config import config_hash
     from experiments.downstream import plan, scores
     from experiments.downstream.protocols import find_protocol
     from experiments.downstream.registry import names_of
@@ -98,6 +94,8 @@ def finetune(asked: Request) -> int:
     place = source.folder / "downstream"
     place = place / "scratch" if asked.scratch else place
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 120
     by_task: dict[str, list[dict[str, Any]]] = {}
     for name, draft in drafts.items():
         experiment, prepared = plan.complete(draft, asked.assignments)
@@ -105,18 +103,22 @@ def finetune(asked: Request) -> int:
         console.print(f"{name}: {experiment.budget}, {epochs} epochs, protocol {protocol_name}")
         if asked.dry_run:
             continue
+        # What it depends on beside its seed and the weights that it starts from.
+        settings = config_hash(dataclasses.replace(experiment, init=None, pruning=None))
+        settings += f"-{prepared.digest[:8]}"
         found: list[dict[str, Any]] = []
         for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
             run = dataclasses.replace(experiment, seed=seed)
             run.check()
             workdir = source.folder / "downstream" / "runs"
-            code, folder = _run(run, workdir, asked)
+            code, folder = _run(run, workdir, asked, prepared.digest)
             if code:
                 return code
             facts = {
                 "examples": next(iter(prepared.facts["counts"]["validation"].values())),
                 "protocol": protocol_name,
                 "from": "scratch" if asked.scratch else source.name,
+                "settings": settings,
                 "run": str(folder.relative_to(source.folder)),
             }
             baselines = prepared.facts.get("baselines", {})
@@ -124,12 +126,23 @@ def finetune(asked: Request) -> int:
         by_task[name] = found
         console.print(f"{name}: {scores.write_scores(place, name, found)}")
     if by_task:
-        scores.show(console, by_task, protocol)
+        scratch = None
+        if not asked.scratch:
+            scratch = scores.read_scratch(place / "scratch", by_task)
+        scores.show(console, by_task, protocol, scratch)
+    if by_task and source.data is not None and not asked.scratch:
+        from experiments.report.run_page import write_run
+
+        # Its page now shows the scores beside the loss.
+        write_run(source.folder)
     return 0
 
 
-def _run(experiment: Any, workdir: Any, asked: Request) -> tuple[int, Any]:
-    """Makes one fine-tuning run unless it is finished; returns its exit code and its folder."""
+def _run(experiment: Any, workdir: Any, asked: Request, digest: str) -> tuple[int, Any]:
+    """Makes one fine-tuning run unless it is finished; returns its exit code and its folder.
+
+    Raises UserError where it is finished, but on other data than that of the digest.
+    """
     import jax
 
     from experiments.clock import Clock
@@ -139,6 +152,11 @@ def _run(experiment: Any, workdir: Any, asked: Request) -> tuple[int, Any]:
     folder = RunFolder(workdir, experiment).path
     finished = read_json(folder / "summary.json")
     if finished is not None and finished["status"] == "finished" and not asked.force:
+        if finished["data"] != digest:
+            raise UserError(
+                f"{folder}: this run was made on other data (digest {finished['data'][:8]}, now "
+                f"{digest[:8]}). Give --force to make it anew."
+            )
         return 0, folder
     code = run_experiment(
         experiment,
@@ -154,4 +172,4 @@ def _run(experiment: Any, workdir: Any, asked: Request) -> tuple[int, Any]:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, ("seed", "reference", "set", "force", "dry_run"))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.data import corpus
 from experiments.data.config import DataConfig
@@ -21,43 +21,42 @@ from experiments.data.documents import split_of
 from experiments.downstream.task import Record, Task
 
 # Raise it when the same corpus comes to give other examples.
-VERSION = 1
+VERSION = 2
 HELD_OUT_FRACTION = DataConfig.validation_fraction
-_MOST = {"train": 3000, "validation": 400, "test": 400}
+_MOST = {"train": 6000, "validation": 400, "test": 800}
 _SPLITS = ("validation", "test")
+# Characters of a text, or of two texts together: about 64 tokens of a small vocabulary.
+_CHARS = 160
 _PASSAGE_LINES = 5
-_PASSAGE_CHARS = 180
 _PASSAGE_WORDS = 12
 
 # A record with its texts that must not stand in a document trained on, the first of which decides
 # into which held-out part it goes.
 Found = tuple[tuple[str, ...], Record]
-# (document, randomness of its own) -> records
-Maker = Callable[[str, random.Random], Iterator[Found]]
+# (split of the documents) -> records
+Maker = Callable[[str], Iterator[Found]]
 
 
-def _examples(maker_name: str, split: str) -> list[Record]:
+def _examples(maker: Maker, name: str, split: str) -> list[Record]:
     """Returns a fixed choice of a task's examples, in a fixed random order."""
-    makers: dict[str, Maker] = {
-        "docstring": _docstring,
-        "shuffled": _shuffled,
-        "kind": _kind,
-    }
-    inside = "train" if split == "train" else "validation"
-    found: list[Found] = []
-    if maker_name == "document":
-        found = list(_document(inside))
-    else:
-        for digest, text in _documents(inside):
-            found += makers[maker_name](text, random.Random(f"{maker_name}/{digest}"))
+    found = list(maker("train" if split == "train" else "validation"))
+    random.Random(f"{name}/{split}").shuffle(found)
     if split != "train":
-        seen = _trained_text()
-        found = [one for one in found if not any(_squeezed(text) in seen for text in one[0])]
+        found = _unseen(found, split)
+    return [record for _, record in found[: _MOST[split]]]
+
+
+def _unseen(found: list[Found], split: str) -> list[Found]:
+    """Returns the first of a held-out part that ask about nothing in the text trained on."""
+    seen = _trained_text()
+    unseen: list[Found] = []
+    for texts, record in found:
         # Halves by a hash of what is asked about, so that no text is asked about in both.
-        found = [one for one in found if _half(one[0][0]) == split]
-    records = [record for _, record in found]
-    random.Random(f"{maker_name}/{split}").shuffle(records)
-    return records[: _MOST[split]]
+        if _half(texts[0]) == split and not any(_squeezed(text) in seen for text in texts):
+            unseen.append((texts, record))
+        if len(unseen) == _MOST[split]:
+            break
+    return unseen
 
 
 @functools.cache
@@ -87,9 +86,18 @@ def _half(key: str) -> str:
     return _SPLITS[sha256(_squeezed(key).encode()).digest()[0] % 2]
 
 
+class _Function(NamedTuple):
+    """A class or function of a document, as the tasks show it."""
+
+    kind: str
+    docstring: str
+    # Its name, arguments and the beginning of its body, without the docstring.
+    code: str
+
+
 @functools.cache
-def _functions(text: str) -> list[tuple[str, str, str]]:
-    """Returns (kind, docstring, code without it) of the classes and functions of a document."""
+def _functions(text: str) -> list[_Function]:
+    """Returns the classes and functions of a document that have a docstring of some words."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # prose, or code of another Python
@@ -107,46 +115,85 @@ def _functions(text: str) -> list[tuple[str, str, str]]:
         docstring = ast.get_docstring(node)
         if docstring is None or len(docstring.split()) < 4:
             continue
+        kind = "method" if id(node) in methods else "function"
+        head = node.name
         if isinstance(node, ast.ClassDef):
             kind = "class"
         else:
-            kind = "method" if id(node) in methods else "function"
-        found.append((kind, _cut(docstring), _cut(_beginning(node.body[1:]))))
+            head = f"{node.name}({ast.unparse(node.args)})"
+        found.append(_Function(kind, docstring, f"{head}: {_beginning(node.body[1:])}"))
     return found
 
 
 def _beginning(body: list[ast.stmt]) -> str:
-    """Returns so much of the code of a body as a passage can hold."""
+    """Returns so much of the code of a body as a text can hold."""
     code = ""
     for statement in body:
-        if len(code) > _PASSAGE_CHARS or isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        if len(code) > _CHARS or isinstance(statement, ast.FunctionDef | ast.ClassDef):
             break
         code += ast.unparse(statement) + "\n"
     return code
 
 
-def _cut(text: str) -> str:
-    """Returns the whole words that fit into a passage, with single spaces."""
-    words = _squeezed(text[: 4 * _PASSAGE_CHARS])
-    return words if len(words) <= _PASSAGE_CHARS else words[: _PASSAGE_CHARS + 1].rpartition(" ")[0]
+def _cut(text: str, chars: int = _CHARS) -> str:
+    """Returns the whole words that fit into `chars`, with single spaces."""
+    words = _squeezed(text[: 4 * chars])
+    return words if len(words) <= chars else words[: chars + 1].rpartition(" ")[0]
 
 
-def _docstring(text: str, draw: random.Random) -> Iterator[Found]:
-    """Does this docstring belong to this code? If not, to other code of the same document."""
-    functions = [one for one in _functions(text) if one[0] != "class" and len(one[2].split()) > 4]
-    for index, (_, docstring, code) in enumerate(functions):
-        others = [one[2] for one in functions[:index] + functions[index + 1 :]]
-        if not others:
-            continue
-        for label, shown in enumerate((draw.choice(others), code)):
-            yield (docstring,), {"docstring": docstring, "code": shown, "label": label}
+def _pairs(
+    name: str, split: str, parts_of: Callable[[str], Iterator[tuple[str, str]]]
+) -> Iterator[tuple[str, str, int]]:
+    """Yields every first part with its own second one, and with one of another document.
+
+    So neither part alone says anything of the label.
+    """
+    owned = [
+        (number, first, second)
+        for number, (_, text) in enumerate(_documents(split))
+        for first, second in parts_of(text)
+    ]
+    draw = random.Random(f"{name}/{split}")
+    for number, first, second in owned:
+        other = draw.choice(owned)
+        while other[0] == number or other[2] == second:
+            other = draw.choice(owned)
+        yield first, second, 1
+        yield first, other[2], 0
 
 
-def _kind(text: str, draw: random.Random) -> Iterator[Found]:
+def _docstring(split: str) -> Iterator[Found]:
+    """Does this docstring belong to this function?"""
+
+    def parts_of(text: str) -> Iterator[tuple[str, str]]:
+        for kind, docstring, code in _functions(text):
+            first, second = _cut(docstring, _CHARS // 2), _cut(code, _CHARS // 2)
+            if kind != "class" and first and second:
+                yield first, second
+
+    for docstring, code, label in _pairs("docstring", split, parts_of):
+        yield (docstring,), {"docstring": docstring, "code": code, "label": label}
+
+
+def _continuation(split: str) -> Iterator[Found]:
+    """Does the second text go on from the first?"""
+
+    def parts_of(text: str) -> Iterator[tuple[str, str]]:
+        # The first passages are licences, which are alike.
+        for passage in _passages(text)[2:]:
+            words = passage.split()
+            yield " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+
+    for first, second, label in _pairs("continuation", split, parts_of):
+        yield (first, second), {"first": first, "second": second, "label": label}
+
+
+def _kind(split: str) -> Iterator[Found]:
     """What does this docstring describe?"""
-    del draw
-    for kind, docstring, _ in _functions(text):
-        yield (docstring,), {"docstring": docstring, "label": _KINDS.index(kind)}
+    for _, text in _documents(split):
+        for kind, docstring, _ in _functions(text):
+            shown = _cut(docstring)
+            yield (shown,), {"docstring": shown, "label": _KINDS.index(kind)}
 
 
 def _passages(text: str) -> list[str]:
@@ -156,37 +203,23 @@ def _passages(text: str) -> list[str]:
     return [cut for part in parts if len((cut := _cut(part)).split()) >= _PASSAGE_WORDS]
 
 
-def _shuffled(text: str, draw: random.Random) -> Iterator[Found]:
+def _shuffled(split: str) -> Iterator[Found]:
     """Is this passage intact, or are its words in another order?"""
-    for passage in _passages(text):
-        words = passage.split()
-        intact = draw.random() < 0.5
-        if len(set(words)) < _PASSAGE_WORDS:
-            continue  # a list of the same sign, in any order
-        while not intact and " ".join(words) == passage:
-            draw.shuffle(words)
-        yield (passage,), {"passage": " ".join(words), "label": int(intact)}
+    for digest, text in _documents(split):
+        draw = random.Random(f"shuffled/{digest}")
+        for passage in _passages(text):
+            words = passage.split()
+            intact = draw.random() < 0.5
+            if len(set(words)) < _PASSAGE_WORDS:
+                continue  # a list of the same sign, in any order
+            while not intact and " ".join(words) == passage:
+                draw.shuffle(words)
+            yield (passage,), {"passage": " ".join(words), "label": int(intact)}
 
 
-def _document(split: str) -> Iterator[Found]:
-    """Are these two passages from one document?"""
-    documents = [(digest, _passages(text)) for digest, text in _documents(split)]
-    documents = [(digest, passages) for digest, passages in documents if len(passages) >= 4]
-    for index, (digest, passages) in enumerate(documents):
-        draw = random.Random(f"document/{digest}")
-        # The first passages are licences, which are alike.
-        for number, passage in enumerate(passages[2:], start=2):
-            same = draw.random() < 0.5
-            other = draw.randrange(len(documents) - 1)
-            there = passages if same else documents[other + (other >= index)][1]
-            second = there[draw.randrange(2, len(there))]
-            if same and second == passages[number]:
-                continue
-            yield (passage, second), {"passage1": passage, "passage2": second, "label": int(same)}
-
-
-def _embedded(name: str, fields: Sequence[str], labels: Sequence[str], *metrics: str) -> Task:
-    more: dict[str, Any] = {"make_records": partial(_examples, name), "held_out": _SPLITS}
+def _embedded(maker: Maker, fields: Sequence[str], labels: Sequence[str], *metrics: str) -> Task:
+    name = maker.__name__.lstrip("_")
+    more: dict[str, Any] = {"make_records": partial(_examples, maker, name), "held_out": _SPLITS}
     return Task(
         name=f"embedded/{name}",
         fields=tuple(fields),
@@ -199,8 +232,8 @@ def _embedded(name: str, fields: Sequence[str], labels: Sequence[str], *metrics:
 _KINDS = ("function", "method", "class")
 
 EMBEDDED = (
-    _embedded("docstring", ("docstring", "code"), ("other", "own"), "accuracy", "f1"),
-    _embedded("shuffled", ("passage",), ("shuffled", "intact"), "accuracy", "f1"),
-    _embedded("document", ("passage1", "passage2"), ("different", "same"), "accuracy", "f1"),
-    _embedded("kind", ("docstring",), _KINDS, "accuracy", "macro_f1"),
+    _embedded(_docstring, ("docstring", "code"), ("other", "own"), "accuracy", "f1"),
+    _embedded(_shuffled, ("passage",), ("shuffled", "intact"), "accuracy", "f1"),
+    _embedded(_continuation, ("first", "second"), ("other", "next"), "accuracy", "f1"),
+    _embedded(_kind, ("docstring",), _KINDS, "accuracy", "macro_f1"),
 )

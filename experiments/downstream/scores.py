@@ -64,6 +64,18 @@ def write_scores(folder: Path, task: str, scores: Sequence[Score]) -> Path:
     return path
 
 
+def read_scratch(folder: Path, by_task: Mapping[str, Sequence[Score]]) -> dict[str, list[Score]]:
+    """Reads the scores of random weights that were fine-tuned under the same settings as these."""
+    found = {}
+    for task, scores in by_task.items():
+        path = folder / f"{task.replace('/', '_')}.json"
+        if path.is_file():
+            settings = {score["settings"] for score in scores}
+            known: list[Score] = json.loads(path.read_text())
+            found[task] = [score for score in known if score.get("settings") in settings]
+    return {task: scores for task, scores in found.items() if scores}
+
+
 def averages(
     protocol: Protocol, by_task: Mapping[str, Sequence[Score]], which: str
 ) -> list[tuple[str, list[float], str]]:
@@ -90,41 +102,49 @@ def averages(
     return found
 
 
-def show(console: Console, by_task: Mapping[str, Sequence[Score]], protocol: Protocol) -> None:
-    """Prints the scores with their baselines: mean over the seeds ± half its 95 % interval."""
+def show(
+    console: Console,
+    by_task: Mapping[str, Sequence[Score]],
+    protocol: Protocol,
+    scratch: Mapping[str, Sequence[Score]] | None = None,
+) -> None:
+    """Prints the scores with their baselines: mean over the seeds ± half its 95 % interval.
+
+    `scratch` are scores of random weights, which get a column if there are any.
+    """
+    suites = dict.fromkeys(task.partition("/")[0] for task in by_task)
     table = Table(
-        title="Scores × 100: mean over seeds ± half the 95 % interval of the mean",
+        title=f"{', '.join(suites)}: scores × 100, mean over seeds ± half its 95 % interval",
         box=box.SIMPLE,
         padding=(0, 1, 0, 0),
     )
     for name in ("task", "metric"):
         table.add_column(name, no_wrap=True)
-    for name in ("last epoch", "best epoch", "majority", "words"):
+    beside = ["from scratch"] if scratch else []
+    for name in ("last epoch", "best epoch", *beside, "majority", "words"):
         table.add_column(name, justify="right", no_wrap=True)
     for task, scores in by_task.items():
+        shown = task.rpartition("/")[2] if len(suites) == 1 else task
         for metric in dict.fromkeys(score["metric"] for score in scores):
             ours = [score for score in scores if score["metric"] == metric]
-            table.add_row(
-                task,
-                metric,
-                _shown([score["last"] for score in ours]),
-                _shown([score["best"] for score in ours]),
-                _hundredfold(ours[0].get("majority")),
-                _hundredfold(ours[0].get("bag_of_words")),
-            )
-            if "test_last" in ours[0]:
+            theirs = [s for s in (scratch or {}).get(task, ()) if s["metric"] == metric]
+            for part, prefix in ((shown, ""), ("  test part", "test_")):
+                if f"{prefix}last" not in ours[0]:
+                    continue
                 table.add_row(
-                    "  test part",
+                    part,
                     metric,
-                    _shown([score["test_last"] for score in ours]),
-                    "",
-                    _hundredfold(ours[0].get("test_majority")),
-                    _hundredfold(ours[0].get("test_bag_of_words")),
+                    _shown([score[f"{prefix}last"] for score in ours]),
+                    "" if prefix else _shown([score["best"] for score in ours]),
+                    *([_shown([s[f"{prefix}last"] for s in theirs])] if scratch else []),
+                    _hundredfold(ours[0].get(f"{prefix}majority")),
+                    _hundredfold(ours[0].get(f"{prefix}bag_of_words")),
                 )
     console.print(table)
     console.print(
         "The best epoch is chosen on the very examples that it is scored on, so it flatters; "
-        "words: a logistic regression over words."
+        "words: a logistic regression over words"
+        + ("; from scratch: random weights, last epoch." if scratch else ".")
     )
     for which in ("last", "best"):
         for name, values, parts in averages(protocol, by_task, which):
@@ -134,6 +154,8 @@ def show(console: Console, by_task: Mapping[str, Sequence[Score]], protocol: Pro
 
 
 def _shown(values: Sequence[float]) -> str:
+    if not values:
+        return ""
     mean, half = summarise(values)
     return f"{100 * mean:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
 

@@ -7,6 +7,7 @@ import pytest
 from experiments.data import corpus
 from experiments.data.config import DataConfig
 from experiments.data.documents import split_of
+from experiments.downstream import embedded
 from experiments.downstream.embedded import EMBEDDED
 
 SPLITS = ("train", "validation", "test")
@@ -15,7 +16,7 @@ SPLITS = ("train", "validation", "test")
 # One of them always, all of them among the slow tests: they read the whole corpus.
 TASKS = [
     pytest.param(
-        task, id=task.name, marks=[] if task.name == "embedded/document" else [pytest.mark.slow]
+        task, id=task.name, marks=[] if task.name == "embedded/continuation" else [pytest.mark.slow]
     )
     for task in EMBEDDED
 ]
@@ -95,3 +96,22 @@ def test_shuffled_passages_have_the_words_of_the_intact_ones(made):
 def test_the_same_corpus_gives_the_same_examples(made):
     task = EMBEDDED[2]
     assert task.make_records("validation") == made(task)["validation"]
+
+
+def test_neither_part_of_a_pair_says_anything_alone(monkeypatch):
+    texts = [(str(n), " ".join(f"a{n}.{i} b{n}.{i}" for i in range(5))) for n in range(4)]
+    monkeypatch.setattr(embedded, "_documents", lambda split: texts)
+
+    def parts_of(text):
+        words = text.split()
+        yield from zip(words[::2], words[1::2], strict=True)
+
+    found = list(embedded._pairs("any", "train", parts_of))
+    firsts = [(first, label) for first, _, label in found]
+    expected = [(f"a{n}.{i}", label) for n in range(4) for i in range(5) for label in (0, 1)]
+    assert sorted(firsts) == expected
+    for first, second, label in found:
+        if label:
+            assert second == f"b{first[1:]}"
+        else:
+            assert second[1] != first[1]

@@ -61,7 +61,7 @@ def request(folder, task, glue, **more):
     return Request(run=str(folder), task=task, assignments=(glue, *SETTINGS), **more)
 
 
-def test_bert_learns_a_task_from_files(pretrained, glue, capsys):
+def test_bert_learns_a_task_from_files(pretrained, glue, tmp_path, capsys):
     folder = pretrained()
     assert finetune(request(folder, "glue/cola", glue)) == 0
     scores = json.loads((folder / "downstream" / "glue_cola.json").read_text())
@@ -76,6 +76,13 @@ def test_bert_learns_a_task_from_files(pretrained, glue, capsys):
     before = (run.folder / "summary.json").stat().st_mtime_ns
     assert finetune(request(folder, "glue/cola", glue)) == 0
     assert (run.folder / "summary.json").stat().st_mtime_ns == before
+    # The page of the pre-training run shows the scores.
+    assert "glue/cola" in (folder / "report.html").read_text()
+    # Other sentences are other data.
+    [path] = (tmp_path / "glue").rglob("CoLA/train.tsv")
+    path.write_text(path.read_text().replace("sentencew", "otherw"))
+    with pytest.raises(UserError, match="made on other data"):
+        finetune(request(folder, "glue/cola", glue))
 
 
 @pytest.mark.slow

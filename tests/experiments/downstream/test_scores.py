@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from experiments.downstream.protocols import PROTOCOLS
-from experiments.downstream.scores import averages, scores_of_run, show, write_scores
+from experiments.downstream.scores import averages, read_scratch, scores_of_run, show, write_scores
 
 
-def run(folder, values, seed=0):
+def run(folder, values, seed=0, settings="a"):
     folder.mkdir()
     lines = [{"split": "train", "step": 1, "loss": 9.0}]
     lines += [
@@ -22,7 +22,7 @@ def run(folder, values, seed=0):
         "glue/cola",
         seed,
         baselines={"validation": {"majority": {"matthews": 0.0, "accuracy": 0.7}}},
-        facts={"examples": 10},
+        facts={"examples": 10, "settings": settings},
     )
 
 
@@ -59,3 +59,18 @@ def test_table_shows_interval_and_baseline(tmp_path):
     # Two seeds: t = 12.7 for one degree of freedom, standard error 0.1.
     assert "50.0 ± 127.1" in text and "70.0" in text
     assert "best epoch is chosen on the very examples" in text
+
+
+def test_random_weights_stand_beside_only_under_the_same_settings(tmp_path):
+    ours = run(tmp_path / "a", [(0.4, 0.8, 0.1)])
+    theirs = run(tmp_path / "b", [(0.3, 0.7, 0.05)])
+    others = run(tmp_path / "c", [(0.9, 0.9, 0.9)], settings="b")
+    write_scores(tmp_path, "glue/cola", [*theirs, *others])
+    scratch = read_scratch(tmp_path, {"glue/cola": ours})
+    assert scratch == {"glue/cola": theirs}
+    assert read_scratch(tmp_path, {"glue/cola": run(tmp_path / "d", [(1, 1, 1)], 0, "x")}) == {}
+    console = Console(record=True, width=200)
+    show(console, {"glue/cola": ours}, PROTOCOLS["demo"], scratch)
+    rows = [line.split() for line in console.export_text().splitlines()]
+    assert ["cola", "matthews", "40.0", "40.0", "30.0", "0.0"] in rows
+    assert ["test", "part", "matthews", "10.0", "5.0"] in rows
