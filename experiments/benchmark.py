@@ -123,8 +123,8 @@ def measure_pruning() -> list[Row]:
     from experiments.data.batches import Batches
     from experiments.data.prepare import prepare
     from experiments.program import compile_program
-    from experiments.program_time import compare_programs
     from experiments.registry import resolve
+    from experiments.timing import compare_programs
 
     sparse = resolve("sparse_t5_75", "demo")
     dense = dataclasses.replace(sparse, pruning=None)

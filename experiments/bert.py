@@ -74,7 +74,7 @@ def bert_baseline(scale: str) -> Experiment:
             data=_SMALL_DATA,
             optimizer=dataclasses.replace(optimizer, peak_learning_rate=5e-3, warmup_fraction=0.1),
             train=TrainConfig(batch_size=32),
-            tuning_trials=3,
+            tuning_trials=5,
         )
     return Experiment(
         name="bert_baseline",

@@ -3,7 +3,8 @@
 import dataclasses
 import math
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from models.errors import UserError
 
@@ -34,8 +35,8 @@ def parse_budget(text: str) -> Budget:
         return Budget(amount, "steps")
     if unit not in _SECONDS:
         raise UserError(f"--budget {text}: unknown unit {unit}; write s, min, h or steps.")
-    if amount <= 0:
-        raise UserError(f"--budget {text}: must be above 0.")
+    if not 0 < amount < math.inf:
+        raise UserError(f"--budget {text}: must be above 0 and finite.")
     return Budget(amount * _SECONDS[unit], "seconds")
 
 
@@ -49,11 +50,23 @@ class Stage:
     end: float
     first_step: int
     steps: int
-    # Reference-system seconds charged for each of its steps.
+    # Reference-system seconds charged for each of its steps, which share what entering it took.
     seconds_per_step: float
     # What the charge is made of: kind of program → calls_per_step, seconds (of one call), and free
     # where it is declared so and not charged.
     programs: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+class StageCost(NamedTuple):
+    """What a plan must know of a stage."""
+
+    name: str
+    # Share of the budget at which it ends; 1 for the last.
+    end: float
+    # Reference-system seconds of a step, and once of turning the state of the stage before into
+    # this one's.
+    step_s: float
+    entering_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,43 +112,31 @@ class Plan:
             done += inside * stage.seconds_per_step
         return done
 
-    def first_step_at(self, progress: float) -> int:
-        """The first step before which at least this share of the budget is spent."""
-        low, high = 0, self.total_steps
-        while low < high:
-            middle = (low + high) // 2
-            if self.progress(middle) >= progress:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
-
-def make_plan(budget: Budget, stages: list[tuple[str, float, float]]) -> Plan:
-    """Turns a budget into exact step counts.
-
-    Args:
-      budget: reference-system seconds, or steps in all.
-      stages: (name, share of the budget at which it ends, reference seconds per step), in order;
-        the last share is 1.
+def make_plan(budget: Budget, stages: Sequence[StageCost]) -> Plan:
+    """Turns a budget, in reference-system seconds or in steps, into the steps of stages in order.
 
     A budget in seconds is one counter: a stage ends with the step nearest to its share, what that
-    leaves over or takes ahead counts in the next one, and the last stops before it overspends. A
-    budget in steps is shared out by the same shares of time.
+    leaves over or takes ahead counts in the next one, and the last stops before it overspends. What
+    entering a stage takes leaves it fewer steps. A budget in steps is shared out by the same shares
+    of time.
 
     Raises:
       UserError: a stage would have no step.
     """
     seconds = budget.amount
     if budget.unit == "steps":
-        start, seconds_per_average_step = 0.0, 0.0
-        for _, end, step_s in stages:
-            seconds_per_average_step += (end - start) / step_s
+        # Steps in all = Σ (share · seconds − seconds of entering) / seconds of a step.
+        start, steps_per_second, steps_entering = 0.0, 0.0, 0.0
+        for _, end, step_s, entering_s in stages:
+            steps_per_second += (end - start) / step_s
+            steps_entering += entering_s / step_s
             start = end
-        seconds = budget.amount / seconds_per_average_step
+        seconds = (budget.amount + steps_entering) / steps_per_second
     planned, start, first_step, spent = [], 0.0, 0, 0.0
-    for name, end, step_s in stages:
+    for name, end, step_s, entering_s in stages:
         last = end == 1.0
+        spent += entering_s
         if budget.unit == "steps" and last:
             steps = int(budget.amount) - first_step
         else:
@@ -145,8 +146,9 @@ def make_plan(budget: Budget, stages: list[tuple[str, float, float]]) -> Plan:
         if steps < 1:
             raise UserError(
                 f"budget of {seconds:.3g} s: no step fits into stage {name}, which takes "
-                f"{step_s:.3g} s a step; give at least {step_s / (end - start):.3g}s."
+                f"{step_s:.3g} s a step; give at least "
+                f"{(entering_s + step_s) / (end - start):.3g}s."
             )
-        planned.append(Stage(name, start, end, first_step, steps, step_s))
+        planned.append(Stage(name, start, end, first_step, steps, step_s + entering_s / steps))
         start, first_step, spent = end, first_step + steps, spent + steps * step_s
     return Plan(tuple(planned))

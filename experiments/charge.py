@@ -14,8 +14,9 @@ def charged(plan: Plan, input_wait_s: float, train_s: float) -> dict[str, Any]:
     Steps are planned before the first one and charged by their programs. A loop that waited for its
     input took 1 / (1 − share) of the time that its programs needed, so above the free share it is
     charged that much more than was planned, and so more than was granted: such a run had better be
-    repeated with input that keeps up. The account "train" is the only one that is charged;
-    compilation, measuring, evaluation, checkpoints, profiling and logging are reported beside it.
+    repeated with input that keeps up. Growing from one stage to the next is planned too, and so
+    charged by the steps that follow it. Compilation, measuring, evaluation, checkpoints, profiling
+    and logging are reported and not charged.
 
     Args:
       plan: of the whole run.

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import psutil
 
-# What a run's time is spent on; "train" alone is paid from the budget.
+# What a run's time is spent on; "train" and "grow" alone are paid from the budget.
 ACCOUNTS = (
     "start",
     "prepare",

@@ -2,9 +2,8 @@
 
 Kaddour et al. 2023 (arXiv 2307.06440). A challenger is the baseline of its model with one thing
 changed; everything that is not named here is the baseline's. Paper settings are the published ones
-where there are any. Of BERT's demo settings, the baseline's too, each is the best of three learning
-rates, tried over 200 steps; the `tune_*` studies of experiments/ntng_studies.py try as many around
-what stands here.
+where there are any. Each demo learning rate, the baselines' too, is the best of the five that the
+`tune_*` studies of experiments/ntng_studies.py try.
 """
 
 import dataclasses
@@ -61,6 +60,7 @@ CHALLENGERS: dict[str, Challenger] = {
     "stacking": Challenger(
         summary="{model} grown by copying its layers at 12.5 % and 30 % of the budget.",
         method=_both(Stacking()),
+        demo={"bert": {"peak_learning_rate": 1.1e-2}},
     ),
     "layer_dropping": Challenger(
         summary="{model} with progressive layer dropping.",
@@ -118,7 +118,7 @@ CHALLENGERS: dict[str, Challenger] = {
             "scale_by_rms": False,
         },
         paper={"bert": {"peak_learning_rate": 2.5e-3}, "t5": {"peak_learning_rate": 2.5e-3}},
-        demo={"bert": {"peak_learning_rate": 1.25e-2}, "t5": {"peak_learning_rate": 1e-2}},
+        demo={"bert": {"peak_learning_rate": 1.25e-2}, "t5": {"peak_learning_rate": 4.5e-3}},
     ),
 }
 

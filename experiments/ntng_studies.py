@@ -13,8 +13,8 @@ _SEEDS = 3
 
 # Peak learning rates that are tried for each, as multiples of the one that stands in ntng.py (in
 # bert.py and t5.py for the baselines): the same number for the baseline as for every challenger.
-_MULTIPLES = (0.4, 1.0, 2.5)
-_TUNING_BUDGETS = {"demo": "8s", "paper": "6h"}
+_MULTIPLES = (0.2, 0.45, 1.0, 2.2, 5.0)
+_TUNING_BUDGETS = {"demo": "12s", "paper": "6h"}
 
 
 def _all(family: str, scale: str) -> list[Experiment]:

@@ -2,17 +2,20 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
-from experiments.budget import Budget, Plan, Stage, make_plan, parse_budget
+from experiments.budget import Budget, Plan, Stage, StageCost, make_plan, parse_budget
 from experiments.config import Experiment
-from experiments.methods.api import Before
+from experiments.methods.api import Before, StageSpec, Timed
 from experiments.program import Program
 from experiments.program_time import ProgramTime, ProgramTimes
 from experiments.reference import Anchor, Converted, Reference, cost_of, identify
-from experiments.stages import Stages
+from experiments.stages import GROW, Growth, Stages
 from models.errors import UserError
+
+# Kind of program → calls_per_step, seconds of one call with their bounds, and free where it is
+# declared so.
+Charge = dict[str, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,53 +50,87 @@ def plan_run(
 ) -> Planned:
     """Decides the steps of every stage.
 
-    A stage's seconds per step are Σ calls per step × reference seconds of a call over its programs,
-    the training step and what runs beside it, but for those that are declared free.
+    A stage's seconds per step are Σ calls per step × reference seconds of a call over its programs:
+    the training step and what runs beside it, but for those that are declared free, and the program
+    that grows the last state of the stage before into its first. That one runs once, and its share
+    in each step is known as soon as the steps are. It is planned like the others, and not charged
+    as a run measures it, so that all runs of a working folder have the same steps.
 
     Raises UserError where the budget buys no step, or less than what was spent before the first.
     """
-    charges: list[dict[str, dict[str, Any]]] = []
-    anchor = functools.cache(lambda: _anchor(times))
-    for index, spec in enumerate(stages.specs):
-        program = stages.program(index)
-        charge: dict[str, dict[str, Any]] = {}
-        for timed in spec.timed:
-            here = times.seconds(program, timed.kind, timed.progress)
-            charged = _convert(reference, program, timed.kind, here, anchor, timed.layers)
-            charge[timed.kind] = {
-                "calls_per_step": timed.calls_per_step,
-                **dataclasses.asdict(charged),
-            }
-            last = here, charged
-        for side in program.sides:
-            side_s = times.seconds(program, side.kind)
-            found = _convert(reference, program, side.kind, side_s, anchor)
-            charge[side.kind] = {
-                "calls_per_step": side.calls_per_run / side.every_steps,
-                **dataclasses.asdict(found),
-            }
-            if side.free:
-                charge[side.kind]["free"] = True
-        charges.append(charge)
+    prices = _Prices(reference, times)
+    steps = [prices.step(spec, stages.program(index)) for index, spec in enumerate(stages.specs)]
+    growths = [prices.growth(stages.growth(index)) for index in range(1, len(steps))]
+    entering = [0.0, *(growth.seconds for growth in growths)]
     plan = make_plan(
         _left(parse_budget(experiment.budget), before),
         [
-            (spec.name, spec.end, step_seconds(charge))
-            for spec, charge in zip(stages.specs, charges, strict=True)
+            StageCost(spec.name, spec.end, step_seconds(charge), entering_s)
+            for spec, charge, entering_s in zip(stages.specs, steps, entering, strict=True)
         ],
     )
-    staged = tuple(
+    for stage, charge, growth in zip(plan.stages[1:], steps[1:], growths, strict=True):
+        charge[GROW] = _calls(growth, 1 / stage.steps)
+    staged = (
         dataclasses.replace(stage, programs=charge)
-        for stage, charge in zip(plan.stages, charges, strict=True)
+        for stage, charge in zip(plan.stages, steps, strict=True)
     )
-    return Planned(Plan(staged, before.charged_s), *last)
+    here, charged = prices.training(stages.specs[-1].timed[-1], stages.last)
+    return Planned(Plan(tuple(staged), before.charged_s), here, charged)
 
 
-def step_seconds(charge: dict[str, dict[str, Any]]) -> float:
+def step_seconds(charge: Charge) -> float:
     """Reference seconds charged for a step."""
     return sum(
         one["calls_per_step"] * one["seconds"] for one in charge.values() if not one.get("free")
     )
+
+
+class _Prices:
+    """Reference seconds of one call of each program."""
+
+    def __init__(self, reference: Reference, times: ProgramTimes):
+        self._reference = reference
+        self._times = times
+        # Asked for by references that convert, and then for every program.
+        self._anchor = functools.cache(lambda: _anchor(times))
+
+    def step(self, spec: StageSpec, program: Program) -> Charge:
+        """What a step of a stage is charged for, without what entering the stage takes."""
+        charge = {}
+        for timed in spec.timed:
+            _, charged = self.training(timed, program)
+            charge[timed.kind] = _calls(charged, timed.calls_per_step)
+        for side in program.sides:
+            here = self._times.seconds(program, side.kind)
+            charged = self._convert(program.experiment, side.kind, here, side.run)
+            charge[side.kind] = _calls(charged, side.calls_per_run / side.every_steps)
+            if side.free:
+                charge[side.kind]["free"] = True
+        return charge
+
+    def training(self, timed: Timed, program: Program) -> tuple[ProgramTime, Converted]:
+        """The time here of a training step, and its reference seconds."""
+        here = self._times.seconds(program, timed.kind, timed.progress)
+        converted = self._convert(
+            program.experiment, timed.kind, here, program.train_step, timed.layers
+        )
+        return here, converted
+
+    def growth(self, growth: Growth) -> Converted:
+        here = self._times.growth(growth)
+        return self._convert(growth.after.experiment, GROW, here, growth.run)
+
+    def _convert(
+        self,
+        experiment: Experiment,
+        kind: str,
+        here: ProgramTime,
+        compiled: Any,
+        layers: float | None = None,
+    ) -> Converted:
+        program = identify(experiment, kind, layers=layers)
+        return self._reference.convert(program, here, cost_of(compiled), self._anchor)
 
 
 def _anchor(times: ProgramTimes) -> Anchor:
@@ -101,18 +138,8 @@ def _anchor(times: ProgramTimes) -> Anchor:
     return Anchor(identify(program.experiment), here, cost_of(program.train_step))
 
 
-def _convert(
-    reference: Reference,
-    program: Program,
-    kind: str,
-    here: ProgramTime,
-    anchor: Callable[[], Anchor],
-    layers: float | None = None,
-) -> Converted:
-    experiment = program.experiment
-    side = next((side for side in program.sides if side.kind == kind), None)
-    cost = cost_of(program.train_step if side is None else side.run)
-    return reference.convert(identify(experiment, kind, layers=layers), here, cost, anchor)
+def _calls(charged: Converted, calls_per_step: float) -> dict[str, Any]:
+    return {"calls_per_step": calls_per_step, **dataclasses.asdict(charged)}
 
 
 def _left(budget: Budget, before: Before) -> Budget:

@@ -4,16 +4,11 @@ import contextlib
 import dataclasses
 import datetime
 import fcntl
-import math
 import pathlib
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
-import numpy as np
 
 from experiments.config import Experiment
 from experiments.data.prefetch import Supplier
@@ -22,24 +17,19 @@ from experiments.distributed import from_first, is_first
 from experiments.program import Program, compile_program
 from experiments.program_key import program_description, program_key
 from experiments.run_folder import read_json, write_json
-from experiments.window import time_steps
-from models.mesh import place_batch
+from experiments.stages import GROW, Growth
+from experiments.timing import (
+    Median,
+    compare_calls,
+    compare_programs,
+    interleaved,
+    make_call,
+    median,
+    trace_program,
+)
 
-# A program's time is taken from about this many seconds of steps, within these numbers of steps.
-_MEASURE_S = 3.0
-_MEASURE_STEPS = (6, 60)
-_WARMUP_STEPS = 3
-# Pairs of single steps by which a program is compared with the one it is built on.
-_PAIRS = 15
-# Blocks of calls by which other programs are compared: about this long, within these numbers.
-_BLOCK_S = 0.2
-_BLOCK_CALLS = (4, 16)
-
-# Batches that measurements take turns with.
-_DRAWN_BATCHES = 4
-
-# (state, index, update_masks) → state: one step, which also chooses masks anew where asked to.
-RunStep = Callable[[Any, int, bool], Any]
+# Calls from which the seconds of growing a state are taken.
+_GROWTHS = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +40,6 @@ class ProgramTime:
     # Relative uncertainty: half the interquartile range of single steps over their median.
     relative_spread: float
     how: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Median:
-    """A median with its 95 % bootstrap interval."""
-
-    median: float
-    low: float
-    high: float
 
 
 class DeviceProfile:
@@ -135,6 +116,21 @@ class ProgramTimes:
                 self._profile.put(experiment, known, kind)
         return known
 
+    def growth(self, growth: Growth) -> ProgramTime:
+        """Times the program that leads from one stage to the next.
+
+        It runs once, in about the time of a step: what the machine drifts between this and the
+        time of the plain program, which others are compared with in turns, does not matter.
+        """
+        experiment = growth.after.experiment
+        kind = f"{GROW} from {program_key(growth.before.experiment)}"
+        with self._profile.locked():
+            known = from_first(self._profile.get(experiment, kind))
+            if known is None:
+                known = from_first(time_growth(growth))
+                self._profile.put(experiment, known, kind)
+        return known
+
     def base(self) -> tuple[Program, ProgramTime]:
         """The plain program that others are timed against, with its time here."""
         with self._profile.locked():
@@ -163,151 +159,50 @@ class ProgramTimes:
             window = experiment.pruning.end_fraction - experiment.pruning.start_fraction
             return _charge(base, ratio, update, window / experiment.pruning.update_every_steps)
         ratio = compare_calls(
-            _call(base_program, "train", 0.0, self._batches),
-            _call(program, kind, progress, self._batches),
+            make_call(base_program, "train", 0.0, self._batches),
+            make_call(program, kind, progress, self._batches),
             base.seconds,
         )
-        charged = 1.0 if ratio.low <= 1.0 <= ratio.high else ratio.median
-        return ProgramTime(
-            seconds=base.seconds * charged,
-            relative_spread=(ratio.high - ratio.low) / 2 / ratio.median,
-            how=(
-                f"{charged:.4f} × the plain program (interleaved, 95 % interval "
-                f"{ratio.low:.3f} to {ratio.high:.3f})"
-            ),
-        )
-
-
-def seconds_per_step(
-    experiment: Experiment,
-    program: Program,
-    batches: Supplier,
-    device: Device,
-    workdir: pathlib.Path,
-) -> ProgramTime:
-    """What one training step of the experiment takes here, without what is beside it."""
-    return ProgramTimes(experiment, batches, device, workdir).seconds(program, "train")
-
-
-def _call(program: Program, kind: str, progress: float, batches: Supplier) -> Callable[[int], Any]:
-    """Returns a function that queues one call of a program and hands back what to wait for."""
-    side = next((side for side in program.sides if side.kind == kind), None)
-    shapes = program.train_batch_shapes if side is None else program.batch_shapes
-    drawn = [
-        place_batch(fill_batch(batches.batch(0, index), shapes), shapes)
-        for index in range(_DRAWN_BATCHES)
-    ]
-    state, share = program.init_state(0), np.float32(progress)
-
-    def call(index: int) -> Any:
-        nonlocal state
-        batch = drawn[index % _DRAWN_BATCHES]
-        if side is None:
-            state = program.train_step(state, batch, share, share)[0]
-        else:
-            state = side.run(state, batch, share)[0]
-        return state
-
-    return call
-
-
-def fill_batch(batch: Mapping[str, np.ndarray], shapes: Any) -> dict[str, np.ndarray]:
-    """Repeats a batch's examples to the given shapes; arrays that it lacks are 0."""
-    return {
-        name: np.resize(batch[name], leaf.shape)
-        if name in batch
-        else np.zeros(leaf.shape, leaf.dtype)
-        for name, leaf in shapes.items()
-    }
-
-
-def compare_calls(
-    base: Callable[[int], Any], other: Callable[[int], Any], base_s: float, blocks: int = _PAIRS
-) -> Median:
-    """Ratio of the seconds of two programs, in interleaved blocks of queued calls.
-
-    A block averages over what varies from call to call, such as the layers that are dropped.
-    """
-    calls = min(max(math.ceil(_BLOCK_S / base_s), _BLOCK_CALLS[0]), _BLOCK_CALLS[1])
-
-    def block(call: Callable[[int], Any], first: int) -> float:
-        begun = time.perf_counter()
-        for index in range(first, first + calls):
-            done = call(index)
-        jax.block_until_ready(done)
-        return time.perf_counter() - begun
-
-    for call in (base, other):
-        block(call, 0)
-    ratios = []
-    for index in range(blocks):
-        base_block_s = block(base, index * calls)
-        ratios.append(block(other, index * calls) / base_block_s)
-    return _median(ratios)
-
-
-def _run_step(program: Program, experiment: Experiment, batches: Supplier) -> RunStep:
-    shapes = program.train_batch_shapes
-    drawn = [
-        place_batch(fill_batch(batches.batch(experiment.seed, index), shapes), shapes)
-        for index in range(_DRAWN_BATCHES)
-    ]
-
-    def run_step(state: Any, index: int, update_masks: bool) -> Any:
-        # Before the pruning window no mask is updated; crossing its end always updates them.
-        progress = (np.float32(0), np.float32(update_masks))
-        return program.train_step(state, drawn[index % _DRAWN_BATCHES], *progress)[0]
-
-    return run_step
+        return from_ratio(base, ratio)
 
 
 def measure_program(program: Program, experiment: Experiment, batches: Supplier) -> ProgramTime:
     """Times a compiled program by an XProf trace of a warm window of steps."""
-    run_step, state = _run_step(program, experiment, batches), program.init_state(0)
-    state = jax.block_until_ready(run_step(state, 0, False))
-    state, once_s = _timed(run_step, state, 1, False)
-    low, high = _MEASURE_STEPS
-    steps = from_first(min(max(math.ceil(_MEASURE_S / once_s), low), high))
-    with tempfile.TemporaryDirectory(prefix="kpd-trace-") as folder:
-        _, timed = time_steps(
-            lambda state, index: run_step(state, index, False),
-            state,
-            steps,
-            _WARMUP_STEPS,
-            pathlib.Path(folder),
-        )
+    timed = trace_program(program, experiment, batches)
     how = timed.note if timed.xprof is not None else f"wall clock over {timed.steps} steps"
     return ProgramTime(timed.best, timed.relative_spread or 0.0, how)
 
 
-def compare_programs(
-    base: Experiment,
-    base_program: Program,
-    experiment: Experiment,
-    program: Program,
-    batches: Supplier,
-    pairs: int = _PAIRS,
-) -> tuple[Median, Median]:
-    """Times a pruned program against its dense one in interleaved steps.
+def from_ratio(base: ProgramTime, ratio: Median) -> ProgramTime:
+    """Seconds of a program as a multiple of the plain one's, 1 where the interval holds it."""
+    charged = _or_equal(ratio, 1.0)
+    return ProgramTime(
+        seconds=base.seconds * charged,
+        relative_spread=(ratio.high - ratio.low) / 2 / ratio.median,
+        how=(
+            f"{charged:.4f} × the plain program (interleaved, 95 % interval "
+            f"{ratio.low:.3f} to {ratio.high:.3f})"
+        ),
+    )
 
-    Returns the ratio of an ordinary step to a dense step, and what a step that chooses masks takes
-    longer than an ordinary one, in dense steps.
-    """
-    base_step = _run_step(base_program, base, batches)
-    step = _run_step(program, experiment, batches)
-    base_state, state = base_program.init_state(0), program.init_state(0)
-    for _ in range(2):
-        base_state = base_step(base_state, 0, False)
-        state = step(step(state, 0, False), 0, True)
-    jax.block_until_ready((base_state, state))
-    ratios, extras = [], []
-    for index in range(pairs):
-        base_state, base_s = _timed(base_step, base_state, index, False)
-        state, step_s = _timed(step, state, index, False)
-        state, update_s = _timed(step, state, index, True)
-        ratios.append(step_s / base_s)
-        extras.append((update_s - step_s) / base_s)
-    return _median(ratios), _median(extras)
+
+def _or_equal(found: Median, plain: float) -> float:
+    """The median, or what it would be of equal programs where that lies in its interval."""
+    return plain if found.low <= plain <= found.high else found.median
+
+
+def time_growth(growth: Growth) -> ProgramTime:
+    """Times the program that leads from one stage to the next, at the former's first state."""
+    state = jax.block_until_ready(growth.before.init_state(0))
+
+    def call(index: int) -> Any:
+        return growth.run(state)
+
+    (seconds,) = interleaved([(call, 1)], _GROWTHS)
+    found = median(seconds)
+    return ProgramTime(
+        found.median, (found.high - found.low) / 2 / found.median, f"median of {_GROWTHS} calls"
+    )
 
 
 def _charge(
@@ -319,8 +214,7 @@ def _charge(
     then differ in steps by noise. So the ratio of paired steps counts, and where its 95 % interval
     holds 1 the program is charged like its base; likewise for what mask updates take.
     """
-    charged = 1.0 if ratio.low <= 1.0 <= ratio.high else ratio.median
-    update = 0.0 if extra.low <= 0.0 <= extra.high else max(extra.median, 0.0)
+    charged, update = _or_equal(ratio, 1.0), max(_or_equal(extra, 0.0), 0.0)
     return ProgramTime(
         seconds=base.seconds * (charged + update * updates_per_step),
         relative_spread=(ratio.high - ratio.low) / 2,
@@ -330,16 +224,3 @@ def _charge(
             "mask update"
         ),
     )
-
-
-def _timed(step: RunStep, state: Any, index: int, sparsify: bool) -> tuple[Any, float]:
-    begun = time.perf_counter()
-    state = jax.block_until_ready(step(state, index, sparsify))
-    return state, time.perf_counter() - begun
-
-
-def _median(values: Sequence[float], resamples: int = 2000) -> Median:
-    generator = np.random.default_rng(0)
-    drawn = generator.choice(np.asarray(values), size=(resamples, len(values)))
-    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    return Median(statistics.median(values), float(low), float(high))

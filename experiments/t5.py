@@ -106,6 +106,7 @@ def t5_baseline(scale: str) -> Experiment:
             data=_SMALL_DATA,
             optimizer=_DEMO_OPTIMIZER,
             train=_DEMO_TRAIN,
+            tuning_trials=5,
         )
     return Experiment(
         name="t5_baseline",

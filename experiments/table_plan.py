@@ -1,6 +1,6 @@
 """The plan of a run by a published table alone: nothing is compiled, nothing measured."""
 
-from experiments.budget import Plan, make_plan, parse_budget
+from experiments.budget import Plan, StageCost, make_plan, parse_budget
 from experiments.config import Experiment
 from experiments.network import build_network
 from experiments.optimizers.sides import optimizer_sides
@@ -32,5 +32,5 @@ def plan_by_table(experiment: Experiment, reference: Reference) -> Plan | None:
             if known is None:
                 return None
             step_s += calls_per_step * known.seconds
-        stages.append((spec.name, spec.end, step_s))
+        stages.append(StageCost(spec.name, spec.end, step_s))
     return make_plan(parse_budget(experiment.budget), stages)

@@ -137,10 +137,11 @@ def train(
             progress, next_progress = plan.progress(step), plan.progress(done)
             if plan.stage_index(step) != stage:
                 report_pending()
-                with clock.on("grow", wait_for=state):
-                    stage = plan.stage_index(step)
-                    program, state = stages.program(stage), stages.enter(stage, state)
-                    jax.block_until_ready(state)
+                stage = plan.stage_index(step)
+                with clock.on("compile", wait_for=state):
+                    growth = stages.growth(stage)
+                with clock.on("grow"):
+                    program, state = growth.after, jax.block_until_ready(growth.run(state))
             batch = place_batch(feed.next(), program.batch_shapes, own_rows(program.batch_shapes))
             state, sums = program.step(
                 state, batch, step, np.float32(progress), np.float32(next_progress)

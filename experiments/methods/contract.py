@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiments.config import Experiment
-from experiments.launch import experiment_from_flags, run_main
+from experiments.launch import RUN_FLAGS, experiment_from_flags, run_main
 from models.errors import UserError
 
 
@@ -56,14 +56,14 @@ def check_contract(experiment: Experiment, workdir: pathlib.Path | None = None) 
     batches = Batches(prepared, experiment.data, "train", examples_per_step(experiment))
 
     def run(seed: int) -> Any:
-        from experiments.program_time import fill_batch
+        from experiments.timing import fill_batch
 
         state = stages.program(0).init_state(seed)
         steps_each, step = 2, 0
         for index in range(len(stages.specs)):
             program = stages.program(index)
             if index:
-                state = stages.enter(index, state)
+                state = stages.growth(index).run(state)
             for _ in range(steps_each):
                 batch = fill_batch(batches.batch(seed, step), program.batch_shapes)
                 share = step / (steps_each * len(stages.specs))
@@ -99,11 +99,15 @@ def _check_charges(experiment: Experiment, workdir: pathlib.Path) -> str:
 
     from experiments.run import run_experiment
     from experiments.run_folder import RunFolder
+    from experiments.stages import GROW
 
     assert run_experiment(experiment, str(workdir), "here", True) == 0
     folder = RunFolder(workdir, experiment).path
     plan = json.loads((folder / "config.json").read_text())["plan"]
-    for stage in plan["stages"]:
+    for index, stage in enumerate(plan["stages"]):
+        assert (GROW in stage["programs"]) == (index > 0), (
+            f"stage {stage['name']}: what leads from stage to stage must be charged"
+        )
         charged = sum(
             one["calls_per_step"] * one["seconds"]
             for one in stage["programs"].values()
@@ -139,4 +143,4 @@ def main(argv: Sequence[str], tell: Callable[[str], None] = print) -> int:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, RUN_FLAGS)

@@ -95,7 +95,7 @@ class Stacking(Method):
 
     def cost_facts(self, kind: str) -> list[Any]:
         # Each depth is an ordinary model.
-        return []
+        return [self.order, self.optimizer_state, self.new_outputs] if kind != "train" else []
 
     def stages(self, experiment: "Experiment") -> tuple[StageSpec, ...]:
         stages = []

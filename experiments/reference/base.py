@@ -1,11 +1,13 @@
 """What a reference device is asked: the seconds that it needs for one call of a program."""
 
 import abc
+import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from models.errors import UserError
@@ -89,6 +91,31 @@ class Converted:
     high: float
     how: str
 
+    @classmethod
+    def measured(cls, timed: TimedHere, how: str) -> "Converted":
+        """A time as it was measured, with its spread on either side."""
+        margin = timed.seconds * timed.relative_spread
+        return cls(timed.seconds, timed.seconds - margin, timed.seconds + margin, how)
+
+
+def check_seconds(where: str, seconds: float) -> None:
+    """Raises UserError that names an entry which is no time."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UserError(f"{where}: {seconds} s is not a time.")
+
+
+@contextlib.contextmanager
+def naming_damage(path: pathlib.Path, what: str, advice: str = "") -> Iterator[None]:
+    """Turns what reading a damaged file raises into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{path}: damaged {what} ({type(error).__name__}: {error}){advice}."
+        ) from None
+
 
 class Reference(abc.ABC):
     """A device in whose seconds budgets are counted (reference-system time, RST).
@@ -109,7 +136,6 @@ class Reference(abc.ABC):
     def known(self, program: ProgramId) -> Converted | None:
         """The figure of a program that needs no measurement here; None where there is none."""
 
-    @abc.abstractmethod
     def convert(
         self,
         program: ProgramId,
@@ -124,6 +150,17 @@ class Reference(abc.ABC):
 
         Raises UserError where this reference can say nothing about the program.
         """
+        return self.known(program) or self._from_here(program, here, cost, anchor)
+
+    @abc.abstractmethod
+    def _from_here(
+        self,
+        program: ProgramId,
+        here: TimedHere,
+        cost: Cost,
+        anchor: Callable[[], Anchor] | None,
+    ) -> Converted:
+        """As `convert`, of a program whose figure is not known."""
 
     def facts(self) -> dict[str, Any]:
         """What config.json keeps of the reference."""
@@ -159,14 +196,11 @@ class ThisDevice(Reference):
     def known(self, program: ProgramId) -> Converted | None:
         return None
 
-    def convert(
+    def _from_here(
         self,
         program: ProgramId,
         here: TimedHere,
         cost: Cost,
-        anchor: Callable[[], Anchor] | None = None,
+        anchor: Callable[[], Anchor] | None,
     ) -> Converted:
-        margin = here.seconds * here.relative_spread
-        return Converted(
-            here.seconds, here.seconds - margin, here.seconds + margin, "measured on this device"
-        )
+        return Converted.measured(here, "measured on this device")

@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.device import Device
-from experiments.reference.base import Anchor, Converted, Cost, ProgramId, Reference, TimedHere
+from experiments.reference.base import (
+    Anchor,
+    Converted,
+    Cost,
+    ProgramId,
+    Reference,
+    TimedHere,
+    check_seconds,
+    naming_damage,
+)
 from experiments.reference.convert import KINDS, Workload, convert
 from models.errors import UserError
 
@@ -63,8 +72,7 @@ class Calibration:
         measured: list[tuple[str, TimedHere]] = [*self.workloads.items()]
         measured += [(str(program.id), program) for program in self.programs.values()]
         for name, one in measured:
-            if not (math.isfinite(one.seconds) and one.seconds > 0):
-                raise UserError(f"{where}: {name}: {one.seconds} s is not a time.")
+            check_seconds(f"{where}: {name}", one.seconds)
             if not (math.isfinite(one.relative_spread) and one.relative_spread >= 0):
                 raise UserError(f"{where}: {name}: {one.relative_spread} is not a spread.")
         self._check_monotone(where)
@@ -98,7 +106,8 @@ class Calibration:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], path: pathlib.Path) -> "Calibration":
         """Reads and checks; raises UserError that names a doubtful or missing entry."""
-        try:
+        advice = "; make it anew by python -m experiments.calibrate"
+        with naming_damage(path, "calibration", advice):
             found = cls(
                 name=stored["name"],
                 device=Device(**stored["device"]),
@@ -120,11 +129,6 @@ class Calibration:
                 },
             )
             found.check(str(path))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{path}: damaged calibration ({type(error).__name__}: {error}); "
-                "make it anew by python -m experiments.calibrate."
-            ) from None
         return found
 
 
@@ -162,23 +166,16 @@ class Calibrated(Reference):
         found = self.there.programs.get(program.key)
         if found is None:
             return None
-        margin = found.seconds * found.relative_spread
-        return Converted(
-            found.seconds,
-            found.seconds - margin,
-            found.seconds + margin,
-            f"measured on {self.there.device.kind} (reference {self.name})",
-        )
+        how = f"measured on {self.there.device.kind} (reference {self.name})"
+        return Converted.measured(found, how)
 
-    def convert(
+    def _from_here(
         self,
         program: ProgramId,
         here: TimedHere,
         cost: Cost,
-        anchor: Callable[[], Anchor] | None = None,
+        anchor: Callable[[], Anchor] | None,
     ) -> Converted:
-        if found := self.known(program):
-            return found
         if self._here is None:
             raise UserError(
                 f"--reference {self.name} has not measured {program}, and this device "

@@ -18,7 +18,9 @@ from models.errors import UserError
 
 # How much the parts overlap: the p of the p-norm that adds them up, from one after the other to
 # all at once. Both devices are taken to overlap alike.
-_OVERLAPS = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, math.inf)
+_OVERLAPS = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, math.inf)
+# By how much an overlap between two of these can lie beyond both.
+_BETWEEN = 0.005
 
 # A workload whose other parts could take up to this share of its time stands for its kind.
 _SMALL_REST = 0.25
@@ -133,7 +135,8 @@ def convert(
     The middle takes the parts one after the other. The interval holds every overlap of them, each
     ratio at either end of its own range, and the spread of the time here. Where the parts explain
     less than the time here (a loop's body is counted once), the rest may be of any kind, and where
-    they explain more, any one of them may be counted too high (bytes that stay in a cache).
+    they explain more, or one hides another, any one may be counted too high (bytes that stay in a
+    cache).
     """
     ratio = ratios(here, there, dtype)
     part = parts(here, cost, dtype)
@@ -163,8 +166,8 @@ def convert(
     each = ", ".join(f"{_WORDS[kind]} × {ratio[kind].middle:.3g}" for kind in used)
     return Converted(
         seconds=timed.seconds * middle,
-        low=timed.seconds * low * (1 - timed.relative_spread),
-        high=timed.seconds * high * (1 + timed.relative_spread),
+        low=timed.seconds * low * (1 - timed.relative_spread - _BETWEEN),
+        high=timed.seconds * high * (1 + timed.relative_spread + _BETWEEN),
         how=f"converted from {timed.seconds:.3g} s here: {mix} by cost analysis; {each}",
     )
 
@@ -187,15 +190,17 @@ def _sum(part: Mapping[str, float], ratio: Mapping[str, float]) -> float:
 def _with_one_part_less(
     part: Mapping[str, float], seconds: float, overlap: float
 ) -> Iterator[dict[str, float]]:
-    """The parts with each one in turn cut so that together they explain no more than `seconds`."""
-    if _norm(part.values(), overlap) <= seconds:
-        return
+    """The parts with each one in turn cut to the least with which they still explain as much.
+
+    That is no more than `seconds`; where parts are hidden by a larger one, they may be nothing.
+    """
+    explained = min(_norm(part.values(), overlap), seconds)
     for kind in KINDS:
         others = _norm((part[other] for other in KINDS if other != kind), overlap)
         if math.isinf(overlap):
-            left = seconds
+            left = explained if others < explained else 0.0
         else:
-            # In units of `seconds`, so that no power overflows.
-            left = seconds * max(1 - (others / seconds) ** overlap, 0.0) ** (1 / overlap)
+            # In units of what is explained, so that no power overflows.
+            left = explained * max(1 - (others / explained) ** overlap, 0.0) ** (1 / overlap)
         if max(others, left) > 0:
             yield {**part, kind: min(left, part[kind])}

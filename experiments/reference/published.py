@@ -2,12 +2,20 @@
 
 import dataclasses
 import itertools
-import math
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.reference.base import Anchor, Converted, Cost, ProgramId, Reference, TimedHere
+from experiments.reference.base import (
+    Anchor,
+    Converted,
+    Cost,
+    ProgramId,
+    Reference,
+    TimedHere,
+    check_seconds,
+    naming_damage,
+)
 from models.errors import UserError
 
 
@@ -44,8 +52,7 @@ class Series:
         if self.sequences < 1:
             raise UserError(f"{name}: sequences={self.sequences} must be at least 1.")
         for layers, seconds in self.seconds.items():
-            if not (math.isfinite(seconds) and seconds > 0):
-                raise UserError(f"{name}/{layers} layers: {seconds} s is not a time.")
+            check_seconds(f"{name}/{layers} layers", seconds)
         pairs = itertools.pairwise(sorted(self.seconds.items()))
         for (fewer, less), (more, greater) in pairs:
             if greater <= less:
@@ -82,26 +89,32 @@ class Published(Reference):
 
     kind = "published"
 
-    def __init__(self, name: str, series: tuple[Series, ...], source: str):
+    def __init__(
+        self, name: str, series: tuple[Series, ...], source: str, uncharged: Mapping[str, str]
+    ):
         self.name = name
         self.series = series
         self.source = source
+        # Kinds of calls that it charges nothing for → why.
+        self._uncharged = uncharged
 
     @classmethod
     def read(cls, stored: Mapping[str, Any], path: pathlib.Path) -> "Published":
         """Reads and checks a table; raises UserError that names a doubtful or missing entry."""
-        try:
-            series = tuple(_series(one) for one in stored["series"])
-            found = cls(stored["name"], series, stored["source"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{path}: damaged reference table ({type(error).__name__}: {error})."
-            ) from None
-        for one in series:
+        with naming_damage(path, "reference table"):
+            found = cls(
+                stored["name"],
+                tuple(_series(one) for one in stored["series"]),
+                stored["source"],
+                dict(stored.get("uncharged", {})),
+            )
+        for one in found.series:
             one.check(str(path))
         return found
 
-    def known(self, program: ProgramId) -> Converted | None:
+    def known(self, program: ProgramId) -> Converted:
+        if why := self._uncharged.get(program.kind):
+            return Converted(0.0, 0.0, 0.0, f"not charged: {why}")
         if running := program.details.get("running_layers"):
             # A step that drops layers is a step of fewer layers.
             return self.known(
@@ -133,16 +146,14 @@ class Published(Reference):
             how += f", {calls} × {series.sequences} sequences"
         return Converted(calls * seconds, calls * low, calls * high, how)
 
-    def convert(
+    def _from_here(
         self,
         program: ProgramId,
         here: TimedHere,
         cost: Cost,
-        anchor: Callable[[], Anchor] | None = None,
+        anchor: Callable[[], Anchor] | None,
     ) -> Converted:
-        found = self.known(program)
-        assert found is not None  # `known` raises where it has no figure.
-        return found
+        return self.known(program)  # Which raises where it has no figure.
 
     def facts(self) -> dict[str, Any]:
         devices = {one.family: {"device": one.device, **one.versions} for one in self.series}

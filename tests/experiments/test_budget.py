@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.budget import Budget, make_plan, parse_budget
+from experiments.budget import Budget, StageCost, make_plan, parse_budget
 from models.errors import UserError
 
 
@@ -40,7 +40,7 @@ def test_bad_budgets_are_explained(text, part):
 
 
 def test_seconds_buy_whole_steps():
-    plan = make_plan(Budget(10, "seconds"), [("train", 1.0, 0.3)])
+    plan = make_plan(Budget(10, "seconds"), [StageCost("train", 1.0, 0.3)])
     assert plan.total_steps == 33
     assert plan.rst_s(33) == pytest.approx(9.9)
 
@@ -54,7 +54,11 @@ def test_published_stacking_counts():
     for hours, updates in ((6, 11705), (12, 23411), (24, 46823)):
         plan = make_plan(
             Budget(hours * 3600, "seconds"),
-            [("4", 0.125, 12 * 0.06508), ("8", 0.30, 12 * 0.1186), ("16", 1.0, 12 * 0.2253)],
+            [
+                StageCost("4", 0.125, 12 * 0.06508),
+                StageCost("8", 0.30, 12 * 0.1186),
+                StageCost("16", 1.0, 12 * 0.2253),
+            ],
         )
         assert plan.total_steps == updates
         assert hours * 3600 - 12 * 0.2253 < plan.rst_s(updates) <= hours * 3600
@@ -64,10 +68,11 @@ def test_published_stacking_counts():
     steps=st.integers(3, 5000),
     shares=st.lists(st.floats(0.05, 0.9), min_size=0, max_size=3, unique=True),
     seconds=st.lists(st.floats(0.01, 3.0), min_size=4, max_size=4),
+    entering=st.lists(st.floats(0.0, 30.0), min_size=4, max_size=4),
 )
-def test_progress_never_falls_and_ends_at_one(steps, shares, seconds):
+def test_progress_never_falls_and_ends_at_one(steps, shares, seconds, entering):
     ends = [*sorted(shares), 1.0]
-    stages = [(str(i), end, seconds[i]) for i, end in enumerate(ends)]
+    stages = [StageCost(str(i), end, seconds[i], entering[i]) for i, end in enumerate(ends)]
     try:
         plan = make_plan(Budget(steps, "steps"), stages)
     except UserError:
@@ -77,18 +82,22 @@ def test_progress_never_falls_and_ends_at_one(steps, shares, seconds):
     assert values[0] == 0.0 and values[-1] == 1.0
     assert all(later > sooner for sooner, later in itertools.pairwise(values))
     assert plan.rst_s(steps) == pytest.approx(
-        sum(stage.steps * stage.seconds_per_step for stage in plan.stages)
+        sum(
+            stage.steps * cost.step_s + cost.entering_s
+            for stage, cost in zip(plan.stages, stages, strict=True)
+        )
     )
 
 
-def test_first_step_at_is_the_first():
-    plan = make_plan(Budget(1000, "steps"), [("a", 0.3, 1.0), ("b", 1.0, 2.0)])
-    for progress in (0.0, 0.1, 0.3, 0.55, 1.0):
-        step = plan.first_step_at(progress)
-        assert plan.progress(step) >= progress
-        assert step == 0 or plan.progress(step - 1) < progress
+def test_entering_a_stage_leaves_it_fewer_steps():
+    stages = [StageCost("a", 0.5, 1.0), StageCost("b", 1.0, 2.0, entering_s=100.0)]
+    plan = make_plan(Budget(1000, "seconds"), stages)
+    assert [stage.steps for stage in plan.stages] == [500, 200]
+    assert plan.rst_s(700) == pytest.approx(1000) and plan.rst_s(500) == pytest.approx(500)
+    # The same shares of the budget where it is given in steps.
+    assert [s.steps for s in make_plan(Budget(700, "steps"), stages).stages] == [500, 200]
 
 
 def test_budget_below_one_step_is_an_error():
     with pytest.raises(UserError, match="no step fits"):
-        make_plan(Budget(1, "seconds"), [("train", 1.0, 2.0)])
+        make_plan(Budget(1, "seconds"), [StageCost("train", 1.0, 2.0)])

@@ -2,12 +2,12 @@
 
 import pytest
 
-from experiments.budget import Budget, Plan, Stage, make_plan
+from experiments.budget import Budget, Plan, Stage, StageCost, make_plan
 from experiments.charge import charged
 
 
 def plan_of_ten_seconds():
-    return make_plan(Budget(10, "seconds"), [("train", 1.0, 0.1)])
+    return make_plan(Budget(10, "seconds"), [StageCost("train", 1.0, 0.1)])
 
 
 def test_short_input_wait_is_reported_and_free():

@@ -6,17 +6,20 @@ import pytest
 
 from experiments import registry
 from experiments.budget import Budget
+from experiments.charge import charged
 from experiments.methods.api import Before
 from experiments.ntng import CHALLENGERS
-from experiments.planning import plan_run
+from experiments.planning import plan_run, step_seconds
 from experiments.program_time import ProgramTime
-from experiments.reference import find_reference
-from experiments.stages import Stages
+from experiments.reference import Cost, find_reference, identify
+from experiments.stages import Growth, Stages
 from models.errors import UserError
 
 # Seconds here of one call, by kind of program and layers of the model.
 TRAIN = {1: 0.4, 2: 0.7, 4: 1.0}
 OTHERS = {"train_last": 0.8, "forward": 0.3, "hessian": 2.0}
+# Of growing to so many layers.
+GROWTH = {2: 5.0, 4: 9.0}
 
 
 class Compiled:
@@ -56,6 +59,9 @@ class Uncompiled(Stages):
             train_batch_shapes=shapes,
         )
 
+    def growth(self, index):
+        return Growth(self.program(index - 1), self.program(index), Compiled())
+
 
 class Known:
     """Times as given above."""
@@ -63,6 +69,9 @@ class Known:
     def seconds(self, program, kind, progress=0.0):
         seconds = TRAIN[program.experiment.model.num_layers] if kind == "train" else OTHERS[kind]
         return ProgramTime(seconds, 0.0, "given")
+
+    def growth(self, growth):
+        return ProgramTime(GROWTH[growth.after.experiment.model.num_layers], 0.0, "given")
 
     def base(self):
         raise AssertionError("this device needs no anchor")
@@ -102,25 +111,50 @@ def test_every_method_is_here():
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_seconds_per_step(name):
-    stages = plan(name).stages
-    assert [stage.seconds_per_step for stage in stages] == pytest.approx(EXPECTED[name])
+    for stage, expected in zip(plan(name).stages, EXPECTED[name], strict=True):
+        programs = {kind: one for kind, one in stage.programs.items() if kind != "grow"}
+        assert step_seconds(programs) == pytest.approx(expected)
+        assert step_seconds(stage.programs) == pytest.approx(stage.seconds_per_step)
 
 
 def test_a_budget_buys_as_many_steps_as_its_programs_cost():
     assert plan("baseline").total_steps == 1000
     assert plan("selective_backprop").total_steps == int(1000 / 1.3)
     assert plan("selective_backprop", free_selection=True).total_steps == 1000
-    # 125 s at 0.4, 175 s at 0.7 and 700 s at 1.0, what is left of one going to the next.
-    assert plan("stacking").total_steps == pytest.approx(312 + 250 + 700, abs=1)
+    # 125 s at 0.4, 175 s at 0.7 and 700 s at 1.0, what is left of one going to the next; growing
+    # takes 5 s of the second and 9 s of the third.
+    assert [stage.steps for stage in plan("stacking").stages] == [313, 243, 690]
+
+
+def test_growing_is_charged_once_to_the_steps_after_it():
+    found = plan("stacking")
+    first, second, third = found.stages
+    assert "grow" not in first.programs and first.seconds_per_step == 0.4
+    for stage, seconds in ((second, 5.0), (third, 9.0)):
+        assert stage.programs["grow"]["seconds"] == seconds
+        assert stage.programs["grow"]["calls_per_step"] * stage.steps == pytest.approx(1)
+    spent = 313 * 0.4 + 5.0 + 243 * 0.7 + 9.0 + 690 * 1.0
+    assert found.rst_s(found.total_steps) == pytest.approx(spent)
+    assert 999 < spent <= 1000
+    summary = charged(found, 0.0, 1.0)
+    assert summary["rst_planned_s"] == pytest.approx(spent)
+    assert summary["rst_interval_s"] == pytest.approx([spent, spent])
+    assert "4 layers/grow: measured on this device" in summary["rst_how"]
+
+
+def test_published_seconds_do_not_count_growing():
+    growth = identify(registry.resolve("bert_stacking", "paper"), "grow")
+    found = find_reference("ntng").convert(growth, ProgramTime(9.0, 0.0, "given"), Cost(0, 0))
+    assert found.seconds == 0 and "does not move the counter" in found.how
 
 
 def test_a_proxy_is_charged_or_declared_free():
     before = Before(charged_s=300.0)
-    charged = plan("rho", before, proxy_cost="charged")
+    found = plan("rho", before, proxy_cost="charged")
     # Its training comes off the budget, and it has scored every candidate as well.
-    assert charged.stages[0].seconds_per_step == pytest.approx(1.0 + 2 * 0.3)
-    assert charged.total_steps == int(700 / 1.6)
-    assert charged.rst_s(charged.total_steps) == pytest.approx(300 + 1.6 * charged.total_steps)
+    assert found.stages[0].seconds_per_step == pytest.approx(1.0 + 2 * 0.3)
+    assert found.total_steps == int(700 / 1.6)
+    assert found.rst_s(found.total_steps) == pytest.approx(300 + 1.6 * found.total_steps)
     assert plan("rho").stages[0].programs["forward"]["calls_per_step"] == 1.0
 
 

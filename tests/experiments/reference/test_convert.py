@@ -67,20 +67,23 @@ def converted(here, there, cost, seconds=None):
 
 
 CPU = Simulated(1e11, 2e10, 2e-6)
-# Forty times the arithmetic, thirty times the memory, kernels that start more slowly.
-GPU = Simulated(4e12, 6e11, 5e-6)
+# Forty times the arithmetic, thirty times the memory, twenty times the functions, kernels that
+# start more slowly.
+GPU = Simulated(4e12, 6e11, 5e-6, functions_per_s=2e10)
 
 ARITHMETIC = Cost(1e11, 1e6, 10)
 MEMORY = Cost(1e6, 1e10, 10)
 KERNELS = Cost(1e6, 1e6, 100_000)
-MIXED = Cost(2e10, 4e9, 2000)
+FUNCTIONS = Cost(1e6, 1e6, 10, 1e9)
+MIXED = Cost(2e10, 4e9, 2000, 1e8)
 
 
 @pytest.mark.parametrize("overlap", [1.0, 2.0, math.inf])
-@pytest.mark.parametrize("cost", [ARITHMETIC, MEMORY, KERNELS, MIXED])
+@pytest.mark.parametrize("cost", [ARITHMETIC, MEMORY, KERNELS, FUNCTIONS, MIXED])
 def test_truth_lies_in_the_interval(cost, overlap):
     here, there = (
-        Simulated(d.flops_per_s, d.bytes_per_s, d.s_per_kernel, overlap) for d in (CPU, GPU)
+        Simulated(d.flops_per_s, d.bytes_per_s, d.s_per_kernel, overlap, d.functions_per_s)
+        for d in (CPU, GPU)
     )
     found = converted(here, there, cost)
     assert found.low <= there.seconds(cost) <= found.high
@@ -100,7 +103,7 @@ def test_functions_are_work_of_their_own():
     assert found.low <= slow.seconds(cost) <= found.high
 
 
-@pytest.mark.parametrize("cost", [ARITHMETIC, MEMORY, KERNELS])
+@pytest.mark.parametrize("cost", [ARITHMETIC, MEMORY, KERNELS, FUNCTIONS])
 def test_pure_work_is_converted_by_its_own_kind(cost):
     """One ratio for all of it would be off by a factor of up to a hundred."""
     truth = GPU.seconds(cost)
@@ -120,7 +123,7 @@ def test_a_mix_lies_between_its_kinds():
 
 def test_what_the_cost_leaves_unexplained_widens_the_interval():
     """A loop's body is counted once: the rest of the time may be of any kind."""
-    counted = Cost(MIXED.flops / 8, MIXED.bytes / 8, MIXED.kernels / 8)
+    counted = Cost(MIXED.flops / 8, MIXED.bytes / 8, MIXED.kernels / 8, MIXED.functions / 8)
     here = CPU.seconds(MIXED)
     explained, unexplained = converted(CPU, GPU, MIXED), converted(CPU, GPU, counted, here)
     assert unexplained.low <= GPU.seconds(MIXED) <= unexplained.high
@@ -133,24 +136,31 @@ def test_same_device_has_ratio_one():
 
 
 speed = st.floats(0.02, 50.0)
+parts_s = st.floats(0.0, 1.0)
 
 
 @settings(max_examples=300)
 @given(
-    speeds=st.tuples(speed, speed, speed),
+    # Of arithmetic, memory, starting a kernel and functions there, as multiples of those here.
+    speeds=st.tuples(speed, speed, speed, speed),
     overlap=st.floats(1.0, 20.0) | st.just(math.inf),
     # How long the parts take here, in seconds; one of them at least counts.
-    work=st.tuples(st.floats(1e-3, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0)),
+    work=st.tuples(st.floats(1e-3, 1.0), parts_s, parts_s, parts_s),
     miscounted=st.sampled_from([(1.0, 1.0), (0.3, 1.0), (0.1, 1.0), (1.0, 1.5), (1.0, 3.0)]),
 )
 def test_truth_lies_in_the_interval_of_any_mix(speeds, overlap, work, miscounted):
     """Also where loops are counted once, or bytes count that never leave a cache."""
     counted, bytes_too_many = miscounted
-    here = Simulated(1e11, 2e10, 2e-6, overlap)
-    there = Simulated(1e11 * speeds[0], 2e10 * speeds[1], 2e-6 * speeds[2], overlap)
-    cost = Cost(work[0] * 1e11, work[1] * 2e10, work[2] / 2e-6)
+    here = Simulated(1e11, 2e10, 2e-6, overlap, 1e9)
+    there = Simulated(
+        1e11 * speeds[0], 2e10 * speeds[1], 2e-6 / speeds[2], overlap, 1e9 * speeds[3]
+    )
+    cost = Cost(work[0] * 1e11, work[1] * 2e10, work[2] / 2e-6, work[3] * 1e9)
     stated = Cost(
-        cost.flops * counted, cost.bytes * counted * bytes_too_many, cost.kernels * counted
+        cost.flops * counted,
+        cost.bytes * counted * bytes_too_many,
+        cost.kernels * counted,
+        cost.functions * counted,
     )
     found = converted(here, there, stated, here.seconds(cost))
     truth = there.seconds(cost)

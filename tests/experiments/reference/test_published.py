@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from experiments import registry
-from experiments.budget import make_plan, parse_budget
+from experiments.budget import StageCost, make_plan, parse_budget
 from experiments.reference import find_reference, identify
 from experiments.reference.published import Published
 from experiments.reference.store import read_reference, shipped_folder
@@ -35,7 +35,7 @@ def paper(name, **model):
 )
 def test_paper_scale_is_planned_as_published(ntng, name, budget, steps):
     charged = ntng.known(identify(paper(name)))
-    plan = make_plan(parse_budget(budget), [("train", 1.0, charged.seconds)])
+    plan = make_plan(parse_budget(budget), [StageCost("train", 1.0, charged.seconds)])
     assert plan.total_steps == steps
 
 
