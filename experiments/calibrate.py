@@ -194,4 +194,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, ("list", "reference", "force"))

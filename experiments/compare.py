@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Sequence
 
 from absl import flags
-from rich.console import Console
 
 from experiments.launch import run_main
 from models.errors import UserError
@@ -25,6 +24,7 @@ _AGAINST_ITSELF = flags.DEFINE_bool(
 _FREEZE = flags.DEFINE_string("freeze", None, "File to write the reference set of targets to.")
 _FROZEN = flags.DEFINE_string("frozen", None, "File with the reference set to score against.")
 _REPORT = flags.DEFINE_string("report", None, "Where the page goes; comparison.html by the runs.")
+_PICTURE = flags.DEFINE_string("picture", None, "Also draws the verdicts, as FILE.png or .svg.")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,8 +39,13 @@ def main(argv: Sequence[str]) -> int:
     from experiments.comparison.profile import read_reference_set, write_reference_set
     from experiments.comparison.runs import read_runs
     from experiments.comparison.text import print_comparison
+    from experiments.display import make_console
     from experiments.report.comparison_page import write_comparison
+    from experiments.report.picture import check_picture, write_picture
 
+    picture = pathlib.Path(_PICTURE.value) if _PICTURE.value else None
+    if picture:
+        check_picture(picture)
     paths = [pathlib.Path(given) for given in argv[1:]]
     options = Options(
         baseline=_BASELINE.value,
@@ -55,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         reasons = "; ".join(f"{one.folder.name}: {one.reason}" for one in left_out[:3])
         raise UserError(f"{argv[1]}: no run that could be compared ({reasons}).")
     comparison = compare(runs, left_out, options, frozen)
-    console = Console(highlight=False)
+    console = make_console()
     print_comparison(console, comparison)
     if not comparison.blocks:
         reasons = "; ".join(str(one) for one in comparison.refused[:3])
@@ -63,12 +68,17 @@ def main(argv: Sequence[str]) -> int:
     page = pathlib.Path(_REPORT.value) if _REPORT.value else _beside(paths) / "comparison.html"
     try:
         write_comparison(page, comparison)
+        if picture:
+            write_picture(picture, comparison)
         page.with_suffix(".json").write_text(json.dumps(figures(comparison), indent=1) + "\n")
         if _FREEZE.value:
             write_reference_set(pathlib.Path(_FREEZE.value), comparison.reference_set)
     except OSError as error:
-        raise UserError(f"{page}: cannot write there ({error.strerror or error}).") from None
-    console.print(f"Page: {page}", markup=False, soft_wrap=True)
+        where = error.filename2 or error.filename or page
+        raise UserError(f"{where}: cannot write there ({error.strerror or error}).") from None
+    console.print(f"Page: {page}", markup=False)
+    if picture:
+        console.print(f"Picture: {picture}", markup=False)
     return 0
 
 

@@ -181,10 +181,10 @@ class Experiment:
         _one_of("scale", self.scale, SCALES)
         _in_range("seed", self.seed, low=0, high=2**31 - 1)
         parse_budget(self.budget)
-        for part in (self.data, self.optimizer, self.train):
+        for part in (self.data, self.optimizer, self.train, self.mesh):
             part.check()
         # The rooms below do not know under which name they are part of an experiment.
-        for name in ("model", "head", "init", "pruning", "fff", "mesh"):
+        for name in ("model", "head", "init", "pruning", "fff"):
             try:
                 if getattr(self, name) is not None:
                     getattr(self, name).check()

@@ -1,5 +1,6 @@
 """What a user sees while a run goes on: a live display on a terminal, plain lines elsewhere."""
 
+import os
 import time
 from types import TracebackType
 
@@ -15,13 +16,23 @@ from rich.progress import (
 
 # Seconds between two plain lines where output is not a terminal.
 _PLAIN_EVERY_S = 5.0
+# How wide tables are there.
+_PIPE_COLUMNS = 120
+
+
+def make_console(quiet: bool = False) -> Console:
+    """A console that breaks no line of text; its tables are wide where nobody can widen them."""
+    console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_COLUMNS
+    return console
 
 
 class Display:
     """One line of progress at a time, with messages above it."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False):
-        self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self.console = console or make_console(quiet)
         self._live = self.console.is_terminal
         self._progress: Progress | None = None
         self._task = TaskID(0)

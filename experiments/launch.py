@@ -1,5 +1,6 @@
 """`python -m experiments.launch --exp=NAME`: runs one named experiment, or a study of several."""
 
+import errno
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ from absl import flags
 
 from experiments import registry
 from experiments.budget import parse_budget
+from experiments.command_help import help_text, shared_flags, show
 from experiments.config import SCALES, Experiment, to_json
 from experiments.study import Study, adjust, describe, parse_points
 from models.allocator import keep_freed_memory
@@ -17,6 +19,10 @@ from models.errors import UserError
 # Exit codes beside 0: bad input or a failed run, and stopped by a signal with everything saved.
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 75
+
+# Which flags of this module say what is to be run, and which a job for a scheduler knows.
+RUN_FLAGS = ("exp", "scale", "budget", "seed", "set", "import", "points")
+JOB_FLAGS = (*RUN_FLAGS, "workdir", "reference", "account", "force", "track", "dry_run")
 
 _EXP = flags.DEFINE_string("exp", None, "Name of the experiment or study; --list shows all.")
 _SCALE = flags.DEFINE_enum("scale", "demo", SCALES, "demo: minutes on a CPU; paper: as published.")
@@ -87,8 +93,11 @@ def print_experiments() -> None:
     registry.import_modules(_IMPORT.value)
     experiments = registry.all_experiments() | registry.all_studies()
     width = max(len(name) for name in experiments)
-    for name, function in experiments.items():
-        print(f"{name:<{width}}  {(function.__doc__ or '').strip().splitlines()[0]}")
+    lines = (
+        f"{name:<{width}}  {(function.__doc__ or '').strip().splitlines()[0]}"
+        for name, function in experiments.items()
+    )
+    show("\n".join(lines))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -99,6 +108,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     study = _study_from_flags()
     points = _points_from_flags(study)
+    if not _WORKDIR.value:
+        raise UserError("--workdir is empty; write --workdir=FOLDER, or leave it out for runs.")
     if _DRY_RUN.value:
         _show_plan(study, points)
         return 0
@@ -159,20 +170,40 @@ def _show_steps(experiment: Experiment) -> None:
         print(f"stage {stage.name}: {stage.steps:,} steps, {seconds}", file=sys.stderr)
 
 
-def run_main(main_function: Callable[[Sequence[str]], int]) -> None:
-    """Runs a command: errors meant for the user become one or two lines and exit code 2."""
+def run_main(
+    main_function: Callable[[Sequence[str]], int], shared: Sequence[str] | None = ()
+) -> None:
+    """Runs a command: errors meant for the user become one or two lines and exit code 2.
+
+    Args:
+      main_function: the command; it gets what is left of the command line without flags.
+      shared: names of this module's flags that the command reads; any other is an error. None is
+        for this module's own command, which has all of them.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         if {"--help", "-help", "-h"} & set(sys.argv[1:]):
-            main_module = sys.modules["__main__"]
-            print(f"{(main_module.__doc__ or '').strip()}\n{flags.FLAGS.main_module_help()}")
+            show(help_text(sys.modules["__main__"].__doc__ or "", shared))
             sys.exit(0)
         argv = flags.FLAGS(sys.argv, known_only=False)
+        for flag in shared_flags():
+            if shared is not None and flag.name not in shared and flag.present:
+                raise UserError(f"--{flag.name}: not a flag of this command; --help shows those.")
         sys.exit(main_function(argv))
     except (UserError, flags.Error) as error:
         print(error, file=sys.stderr)
         sys.exit(EXIT_ERROR)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(
+            f"{where}disk full. What was saved before is whole; make room, and give the same "
+            "command again.",
+            file=sys.stderr,
+        )
+        sys.exit(EXIT_ERROR)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, shared=None)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Sequence
@@ -91,9 +92,12 @@ def _parse(text: str, annotation: Any, assignment: str) -> Any:
     if annotation in (int, float):
         kind = "a whole number" if annotation is int else "a number"
         try:
-            return annotation(text)
+            value = annotation(text)
         except ValueError:
             raise UserError(f"--set {assignment}: {text!r} is not {kind}.") from None
+        if not math.isfinite(value):
+            raise UserError(f"--set {assignment}: {text!r} is not finite.")
+        return value
     if annotation is str:
         return text
     raise UserError(f"--set {assignment}: this field cannot be set from the command line.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.launch import run_main, runs_from_flags
+from experiments.launch import RUN_FLAGS, run_main, runs_from_flags
 from models.errors import UserError
 
 
@@ -28,4 +28,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, RUN_FLAGS)

@@ -62,7 +62,8 @@ def import_modules(names: Iterable[str]) -> None:
                 raise UserError(
                     f"--import={name}: it imports {error.name}, which is not installed."
                 ) from error
-            hint = f" Write {name.removesuffix('.py')}." if name.endswith(".py") else ""
+            dotted = name.removesuffix(".py").replace("/", ".")
+            hint = f" Write {dotted}." if dotted != name else ""
             raise UserError(
                 f"--import={name}: no module {error.name} in {os.getcwd()} or on PYTHONPATH.{hint}"
             ) from None

@@ -106,11 +106,14 @@ def _sparsity_rows(sparsity: dict[str, Any]) -> list[tuple[str, str, str]]:
         aim = "under the global threshold" if asked is None else f"asked {100 * asked:.2f} %"
         return f"{100 * by_path[path]['reached']:.2f} %", f"{path}, {aim}"
 
+    asked = f"asked {100 * sparsity['target']:.2f} %"
+    if by_path[sparsity["lowest"]]["asked"] != by_path[sparsity["highest"]]["asked"]:
+        asked += ", less in some than in others"
     return [
         (
             "sparsity reached",
             f"{100 * sparsity['overall']:.2f} %",
-            f"of all prunable weights; asked {100 * sparsity['target']:.2f} %",
+            f"of all prunable weights; {asked}",
         ),
         ("  lowest", *extreme(sparsity["lowest"])),
         ("  highest", *extreme(sparsity["highest"])),

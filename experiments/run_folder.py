@@ -66,8 +66,9 @@ class RunFolder:
             ) from None
         summary = read_json(self.path / "summary.json")
         if summary and summary["status"] == "finished":
+            final = summary["final"]
             raise UserError(
-                f"{self.path}: this run is finished (loss {summary['final'].get('loss', 'n/a')}). "
+                f"{self.path}: this run is finished (loss {final.get('nll', final['loss']):.4f}). "
                 "Give --force to run it anew, or another --seed."
             )
         if summary and summary["status"] == "diverged":

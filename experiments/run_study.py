@@ -4,12 +4,12 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 import jax
-from rich.console import Console
 from rich.table import Table
 
 from experiments.against_scratch import against_scratch
 from experiments.clock import Clock
 from experiments.config import Experiment
+from experiments.display import make_console
 from experiments.run import EXIT_INTERRUPTED, run_experiment
 from experiments.run_folder import RunFolder, read_json
 from experiments.study import Study, describe, describe_pruning
@@ -17,7 +17,6 @@ from models.errors import UserError
 
 # Exit code where a point failed.
 EXIT_FAILED = 2
-_PIPE_COLUMNS = 140
 
 
 def run_study(
@@ -35,10 +34,7 @@ def run_study(
     for users is named at the end, and the others are made all the same. Where a signal stops a run,
     the study stops too, and the same command goes on from there.
     """
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        # Nobody can widen a pipe.
-        console.width = _PIPE_COLUMNS
+    console = make_console()
     failed: dict[int, str] = {}
     for place, number in enumerate(points, 1):
         experiment = study.runs[number - 1]
@@ -75,8 +71,8 @@ def run_study(
 def _table(study: Study, points: Sequence[int], workdir: str) -> Table:
     """What each point has come to."""
     table = Table(title=study.name)
-    for column in ("point", "run", "pruned", "seed", "steps", "loss", "status"):
-        right = column in ("point", "seed", "steps", "loss")
+    for column in ("point", "run", "pruned", "budget", "seed", "steps", "loss", "status"):
+        right = column in ("point", "budget", "seed", "steps", "loss")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)
     for number in points:
         experiment = study.runs[number - 1]
@@ -86,8 +82,9 @@ def _table(study: Study, points: Sequence[int], workdir: str) -> Table:
             str(number),
             experiment.name.removeprefix(f"{study.name}/"),
             describe_pruning(experiment),
+            experiment.budget,
             str(experiment.seed),
-            f"{summary['steps']:,}" if "steps" in summary else experiment.budget,
+            f"{summary['steps']:,}" if "steps" in summary else "",
             "" if loss is None else f"{loss:.4f}",
             summary.get("status", "not done"),
         )

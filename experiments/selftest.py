@@ -3,20 +3,23 @@
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from experiments.launch import run_main
 from models.errors import UserError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _REPETITIONS = flags.DEFINE_integer("repetitions", 1000, "Simulated comparisons of each case.")
 _ONLY = flags.DEFINE_list("only", [], "Words that the names of the cases must contain.")
-_REAL = flags.DEFINE_integer("real", 0, "Also makes so many tiny real runs, each a few seconds.")
-_WORKDIR = flags.DEFINE_string("selftest_workdir", None, "Folder of the real runs; needed by them.")
+_REAL = flags.DEFINE_integer("real", 0, "Also trains so many seeds for real, 10 s each.")
+# Of experiments.launch: the folder of the real runs.
+_WORKDIR = flags.FLAGS["workdir"]
 _MARKDOWN = flags.DEFINE_bool("markdown", False, "Prints the table as the README shows it.")
 _JSON = flags.DEFINE_string("json", None, "File to write the tallies to.")
 _REPORT = flags.DEFINE_string("aa_report", None, "Page of one simulated A/A comparison.")
@@ -31,11 +34,12 @@ def main(argv: Sequence[str]) -> int:
     if _REPETITIONS.value < 1:
         raise UserError(f"--repetitions {_REPETITIONS.value}: must be at least 1.")
     from experiments.comparison.selftest import cases, run_case
+    from experiments.display import make_console
 
     chosen = [case for case in cases() if all(word in case.what for word in _ONLY.value)]
     if not chosen:
         raise UserError(f"--only {','.join(_ONLY.value)}: no case has such a name.")
-    console = Console(highlight=False)
+    console = make_console()
     tallies = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("self-test", total=len(chosen) * _REPETITIONS.value)
@@ -67,16 +71,16 @@ def _row(tally: Any) -> Row:
     return (tally.case.what, gain, no_gain, loss, unknown, seeds)
 
 
-def _print(console: Console, rows: Sequence[Row], title: str) -> None:
+def _print(console: "Console", rows: Sequence[Row], title: str) -> None:
     if _MARKDOWN.value:
         lines = [_COLUMNS, ("---",) * len(_COLUMNS), *rows]
         for line in lines:
-            console.print("| " + " | ".join(line) + " |", markup=False, soft_wrap=True)
+            console.print("| " + " | ".join(line) + " |", markup=False)
         return
     table = Table(*_COLUMNS, title=title, title_justify="left")
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    console.print(table, soft_wrap=False)
 
 
 def _stored(tally: Any) -> dict[str, Any]:
@@ -99,18 +103,22 @@ def _write_aa_report(page: pathlib.Path) -> None:
     write_comparison(page, compare(runs, options=Options(baseline=runs[0].exp)))
 
 
-def _real(console: Console) -> None:
-    """Tiny real runs through the loop: A/A, and a loss shifted by a known amount."""
-    if _WORKDIR.value is None:
-        raise UserError("--real needs --selftest_workdir=FOLDER to keep its runs in.")
-    from experiments.comparison.real import make_runs, resample
+def _real(console: "Console") -> None:
+    """Tiny real runs through the loop: against themselves, and with steps of another speed."""
+    from experiments.comparison.real import CASES, make_runs, resample
 
-    workdir = pathlib.Path(_WORKDIR.value)
+    workdir = pathlib.Path(str(_WORKDIR.value)) / "selftest"
     make_runs(_REAL.value, workdir)
-    rows = resample(workdir, _REPETITIONS.value)
-    title = f"{_REAL.value} real runs, drawn in two groups {_REPETITIONS.value:,} times"
-    _print(console, rows, title)
+    rows = []
+    for case in CASES:
+        kinds, seeds = resample(case, workdir, _REPETITIONS.value)
+        gain, no_gain, loss, unknown = (
+            f"{100 * count / _REPETITIONS.value:.1f} %" for count in kinds.values()
+        )
+        rows.append((case.what, gain, no_gain, loss, unknown, f"{seeds}"))
+    drawn = f"half of {_REAL.value} seeds drawn {_REPETITIONS.value:,} times"
+    _print(console, rows, f"Real runs, {drawn}, level 5 %")
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_main(main, ("workdir",))

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from experiments.xplane import TraceError, find_xplane, step_times
+from models.errors import UserError
 
 # The name under which a jitted `train_step` appears in a trace.
 MODULE = "jit_train_step"
@@ -69,10 +70,17 @@ class Window:
         self._started = time.perf_counter()
 
     def stop(self) -> StepTime:
-        """Ends the window after exactly `steps` finished steps and reads their time."""
+        """Ends the window after exactly `steps` finished steps and reads their time.
+
+        Raises UserError where the trace cannot be written, as on a full disk.
+        """
         wall = (time.perf_counter() - self._started) / self._steps
-        jax.profiler.stop_trace()
         self._running = False
+        try:
+            jax.profiler.stop_trace()
+        except jax.errors.JaxRuntimeError as error:
+            reason = str(error).rpartition(";")[2].strip()
+            raise UserError(f"{self._folder}: the trace was not written ({reason}).") from None
         try:
             traced = step_times(find_xplane(self._folder), self._module, self._steps)
         except TraceError as error:

@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """One fine-tuning of one task: the metric after its last epoch, not the best one."""
+    """One fine-tuning of one task: the metric after its last epoch, not the best one.
+
+    On the test part where the task has one, else on the validation part.
+    """
 
     task: str
     metric: str
@@ -35,15 +38,15 @@ def read_scores(folder: pathlib.Path) -> tuple[Score, ...]:
 
 
 def _score(task: str, result: dict[str, Any]) -> Score:
-    def number(name: str) -> float:
-        value = result.get(name)
+    def number(*names: str) -> float:
+        value = next((result[name] for name in names if name in result), None)
         return float(value) if isinstance(value, int | float) else math.nan
 
     return Score(
         task=str(result.get("task", task)),
         metric=str(result.get("metric", "score")),
         seed=int(number("seed")) if math.isfinite(number("seed")) else 0,
-        last=number("last"),
+        last=number("test_last", "last"),
         best=number("best"),
-        majority=number("majority"),
+        majority=number("test_majority", "majority"),
     )

@@ -15,16 +15,17 @@ _LEVEL = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Downstream:
-    """One task: mean scores after the last epoch over all runs, above the majority class or not."""
+    """One task: mean scores after the last epoch over runs, beside the majority class's."""
 
     task: str
     metric: str
     baseline: float
     method: float
-    baseline_scores: int
-    method_scores: int
+    # Runs that have scores on the task.
+    baseline_runs: int
+    method_runs: int
     majority: float
-    # "better", "worse", "no difference shown" or "too few scores".
+    # "better", "worse", "no difference shown" or "too few runs".
     found: str
     # Whether the task says the opposite of the loss.
     disagrees: bool
@@ -33,7 +34,11 @@ class Downstream:
 def compare_downstream(
     baseline: Sequence[Run], method: Sequence[Run], loss: Estimate | None
 ) -> tuple[Downstream, ...]:
-    """Every task that both have scores on. `loss` is the difference in validation loss."""
+    """Every task that both have scores on. `loss` is the difference in validation loss.
+
+    A run counts once, with the mean of its fine-tunings: that their seeds agree says nothing of
+    another run of the same method.
+    """
     theirs, ours = _by_task(baseline), _by_task(method)
     return tuple(
         _task(task, metric, theirs[task, metric], ours[task, metric], loss)
@@ -42,11 +47,15 @@ def compare_downstream(
 
 
 def _by_task(runs: Sequence[Run]) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """(task, metric) → each run's mean score, and the majority's."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run in runs:
+        scores: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for one in run.downstream:
             if math.isfinite(one.last):
-                found.setdefault((one.task, one.metric), []).append((one.last, one.majority))
+                scores.setdefault((one.task, one.metric), []).append((one.last, one.majority))
+        for key, pairs in scores.items():
+            found.setdefault(key, []).append(tuple(np.mean(pairs, axis=0).tolist()))
     return found
 
 
@@ -58,7 +67,7 @@ def _task(
     loss: Estimate | None,
 ) -> Downstream:
     before, after = [score for score, _ in theirs], [score for score, _ in ours]
-    found, sign = "too few scores", 0
+    found, sign = "too few runs", 0
     if min(len(before), len(after)) >= 3:
         # Scores are better when higher, so the method's stand first.
         estimate = unpaired(after, before)
@@ -75,8 +84,8 @@ def _task(
         metric=metric,
         baseline=float(np.mean(before)),
         method=float(np.mean(after)),
-        baseline_scores=len(before),
-        method_scores=len(after),
+        baseline_runs=len(before),
+        method_runs=len(after),
         majority=theirs[0][1],
         found=found,
         disagrees=sign * loss_sign < 0,

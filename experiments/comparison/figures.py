@@ -53,6 +53,7 @@ def _result(block: Block, result: Result) -> dict[str, Any]:
         "verdict": str(verdict.kind),
         "reason": verdict.reason,
         "seeds_needed": verdict.seeds_needed,
+        "seeds_if_spread_is_right": verdict.seeds_if_spread_is_right,
         "p_holm": verdict.p_adjusted,
         "final_loss": result.mean_loss,
         "final_losses": [run.final_loss for run in result.method.runs],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.comparison.runs import Curve
+from experiments.comparison.curves import Curve
 from models.errors import UserError
 
 # A method that takes this many times the reference's time scores nothing, as one that misses.

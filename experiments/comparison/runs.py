@@ -10,26 +10,9 @@ from typing import Any
 import numpy as np
 
 from experiments.budget import parse_budget
+from experiments.comparison.curves import Curve, Damaged, read_curves
 from experiments.comparison.downstream import Score, read_scores
 from models.errors import UserError
-
-# Lines of training metrics that are read of one run, evenly spread; validation is read whole.
-_TRAIN_LINES = 400
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """Means over the run, one entry a logged line, in the order of steps."""
-
-    step: np.ndarray
-    # Reference-system seconds spent.
-    rst_s: np.ndarray
-    # Nats per target; NaN where the loss was not finite.
-    loss: np.ndarray
-    sparsity: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.step)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,18 +150,16 @@ def read_run(folder: pathlib.Path) -> Run | LeftOut:
         failure = _object(folder / "failure" / "failure.json")
         if config is None:
             return LeftOut(folder, "damaged: no config.json")
-        validation, training = _curves(folder / "metrics.jsonl")
+        validation, training = read_curves(folder / "metrics.jsonl")
         if summary is None and failure is None:
             last = int(training.step[-1]) if len(training) else 0
             return LeftOut(
                 folder, f"unfinished: no summary yet, last logged step {last:,}; start it again"
             )
         return _run(folder, config, summary or {}, failure, validation, training)
-    except _Damaged as error:
-        return LeftOut(folder, f"damaged: {error}")
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         return LeftOut(folder, f"of another version: {_missing(error)}")
-    except UserError as error:
+    except (Damaged, UserError, OSError, ValueError) as error:
         return LeftOut(folder, f"damaged: {error}")
 
 
@@ -203,7 +184,7 @@ def _run(
     run = Run(
         folder=folder,
         exp=experiment["name"],
-        seed=experiment["seed"],
+        seed=int(experiment["seed"]),
         config_hash=config["config_hash"],
         conditions=_conditions(config, summary),
         final_loss=final_loss,
@@ -214,9 +195,22 @@ def _run(
         summary=summary,
         downstream=read_scores(folder / "downstream"),
     )
-    # Read once here, so that a plan of another version is noticed now.
-    _ = run.rst_s, run.budget_is_time
+    _check_shape(run)
     return run
+
+
+def _check_shape(run: Run) -> None:
+    """Raises, so that files of another version are noticed here and not by a page."""
+    _ = run.rst_s, run.budget_is_time
+    if run.steps < 1:
+        raise Damaged("config.json (it plans no step)")
+    if not all(np.isfinite(curve.rst_s).all() for curve in (run.validation, run.training)):
+        raise Damaged("metrics.jsonl (a line without reference time)")
+    for name in ("seconds", "params", "flops"):
+        if not isinstance(run.summary.get(name, {}), dict):
+            raise Damaged(f"summary.json ({name} is not an object)")
+    if sparsity := run.summary.get("sparsity"):
+        _ = [(one["reached"], one["asked"], one["size"]) for one in sparsity["by_path"].values()]
 
 
 def _diverged_at(
@@ -288,55 +282,16 @@ def _one_of_each_seed(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
     return sorted(kept.values(), key=lambda run: order[id(run)]), left_out
 
 
-class _Damaged(Exception):
-    """A file of a run cannot be read."""
-
-
 def _object(path: pathlib.Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise _Damaged(f"{path.name} ({error})") from None
+        raise Damaged(f"{path.name} ({error})") from None
     if not isinstance(value, dict):
-        raise _Damaged(f"{path.name} (not a JSON object)")
+        raise Damaged(f"{path.name} (not a JSON object)")
     return value
-
-
-def _curves(path: pathlib.Path) -> tuple[Curve, Curve]:
-    """The validation lines, and evenly spread training lines, of metrics.jsonl."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    # A kill can leave half a line at the end.
-    if lines and not lines[-1].endswith("}"):
-        lines.pop()
-    validation: list[str] = []
-    training: list[str] = []
-    for line in lines:
-        # Told apart before parsing: a long run has many more lines than are needed.
-        (validation if '"split": "validation"' in line else training).append(line)
-    stride = max(1, -(-len(training) // _TRAIN_LINES))
-    return _curve(path, validation), _curve(path, training[::stride])
-
-
-def _curve(path: pathlib.Path, lines: list[str]) -> Curve:
-    try:
-        values = [json.loads(line) for line in lines]
-        steps = np.array([value["step"] for value in values], np.int64)
-        rst_s = np.array([value["rst_s"] for value in values], np.float64)
-        loss = np.array([value.get("nll", value.get("loss")) for value in values], np.float64)
-        sparsity = None
-        if values and all("sparsity" in value for value in values):
-            sparsity = np.array([value["sparsity"] for value in values], np.float64)
-    except (ValueError, AttributeError) as error:
-        raise _Damaged(f"{path.name} ({error})") from None
-    # Stable, so that of a step that is there twice (a run resumed by hand) the last line counts.
-    order = np.argsort(steps, kind="stable")
-    last = np.append(np.diff(steps[order]) > 0, True) if len(order) else np.zeros(0, bool)
-    order = order[last]
-    return Curve(
-        steps[order], rst_s[order], loss[order], None if sparsity is None else sparsity[order]
-    )
 
 
 def _missing(error: Exception) -> str:

@@ -48,10 +48,6 @@ class Tally:
     def share(self, kind: Kind) -> float:
         return self.final[kind] / self.repetitions
 
-    @property
-    def false_gains_in_pilot(self) -> float:
-        return self.pilot[Kind.GAIN] / self.repetitions
-
 
 def cases() -> list[Case]:
     """What is planted: nothing, in several ways; a faster and a slower step; a shifted loss."""
@@ -63,14 +59,14 @@ def cases() -> list[Case]:
         Case(what="nothing, 3 seeds at first", planted=itself, pilot_seeds=3),
         Case(what="nothing, any of 5 methods", planted=itself, bystanders=4),
         Case(what="nothing, slope from the curve", planted=itself, second_budget=False),
-        Case(what="5 % faster step", planted=faster),
-        Case(what="5 % faster step, 3 seeds at first", planted=faster, pilot_seeds=3),
-        Case(what="5 % faster step, other seeds", planted=faster, other_seeds=True),
-        Case(what="5 % faster step, slope from the curve", planted=faster, second_budget=False),
-        Case(what="10 % faster step", planted=Planted(name="faster", speedup=1.1)),
-        Case(what="5 % slower step", planted=Planted(name="slower", speedup=1 / 1.05)),
-        Case(what="loss lower by 0.02", planted=Planted(name="lower", lower_by=0.02)),
-        Case(what="loss higher by 0.02", planted=Planted(name="higher", lower_by=-0.02)),
+        Case(what="a step 5 % faster", planted=faster),
+        Case(what="a step 5 % faster, 3 seeds at first", planted=faster, pilot_seeds=3),
+        Case(what="a step 5 % faster, other seeds", planted=faster, other_seeds=True),
+        Case(what="a step 5 % faster, slope from the curve", planted=faster, second_budget=False),
+        Case(what="a step 10 % faster", planted=Planted(name="faster", speedup=1.1)),
+        Case(what="a step 5 % slower", planted=Planted(name="slower", speedup=1 / 1.05)),
+        Case(what="loss lower by 0.02 nats", planted=Planted(name="lower", lower_by=0.02)),
+        Case(what="loss higher by 0.02 nats", planted=Planted(name="higher", lower_by=-0.02)),
         Case(what="a third of the runs diverge", planted=Planted(name="unsound", divergence=0.33)),
     ]
 

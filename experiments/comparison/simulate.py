@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.comparison.runs import Conditions, Curve, Run
+from experiments.comparison.curves import Curve
+from experiments.comparison.runs import Conditions, Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

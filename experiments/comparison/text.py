@@ -24,7 +24,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         conditions = block.baseline.conditions
         table = Table(
             title=f"{escape(block.baseline.label)}, {conditions.scale} scale, {conditions.budget}: "
-            f"final loss {block.mean_loss:.4f} ({seeds_text(block.baseline.runs)})",
+            f"final loss {number(block.mean_loss, 4)} ({seeds_text(block.baseline.runs)})",
             title_justify="left",
         )
         coverage = 100 - 100 * comparison.options.level
@@ -40,7 +40,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
                 difference_text(result),
                 p_text(result.verdict.p_adjusted),
             )
-        console.print(table)
+        console.print(table, soft_wrap=False)
         for result in block.results:
             console.print(
                 f"{result.method.label}: {result.verdict.kind}, {result.verdict.reason}.",
@@ -93,6 +93,12 @@ def why_text(block: Block, result: Result, coverage: float) -> str:
     if result.method.diverged:
         return f"{reason[0].upper()}{reason[1:]}. Of the others: i{found}."
     return f"I{found}: {reason}."
+
+
+def budget_text(budget: str) -> str:
+    """`6 s`, `24 h` or `2,000 steps` of a budget as conditions state it."""
+    amount, unit = budget.split()
+    return duration(float(amount)) if unit == "s" else f"{float(amount):,.0f} {unit}"
 
 
 def seeds_text(runs: tuple) -> str:

@@ -19,7 +19,11 @@ def main(argv: Sequence[str]) -> int:
         if isinstance(read, LeftOut):
             print(f"Left out: {folder}: {read.reason}.")
             continue
-        print(write_run(folder))
+        try:
+            print(write_run(folder))
+        except UserError as error:
+            print(f"Left out: {error}")
+            continue
         made += 1
     if not made:
         raise UserError(f"{argv[1]}: no run that a page could be made of.")

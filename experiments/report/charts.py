@@ -6,7 +6,10 @@ from typing import Any
 import altair as alt
 
 # Told apart by readers who see few colours, and legible on white and on near-black.
-PALETTE = ("#3a7fc1", "#d9772b", "#2c9a76", "#b4589f", "#8a7bd0", "#b08d1f", "#4aa3b8", "#c2566a")
+PALETTE = (
+    "#3a7fc1", "#d9772b", "#2c9a76", "#b4589f", "#8a7bd0", "#b08d1f", "#4aa3b8", "#c2566a",
+    "#7d9a3c", "#8c6d5a",
+)  # fmt: skip
 # The baseline is what others are seen against.
 BASELINE = "#858b94"
 ACCOUNTS = {
@@ -37,11 +40,9 @@ def axes() -> dict[str, str]:
     return dict(_AXES)
 
 
-def colours(labels: Sequence[str], baseline: str | None) -> dict[str, str]:
-    """A colour for each arm; grey for the baseline."""
-    rest = [label for label in labels if label != baseline]
-    found = {label: PALETTE[index % len(PALETTE)] for index, label in enumerate(rest)}
-    return ({baseline: BASELINE} if baseline is not None else {}) | found
+def colours(labels: Sequence[str]) -> dict[str, str]:
+    """A colour for each label, in turns where there are more labels than colours."""
+    return {label: PALETTE[index % len(PALETTE)] for index, label in enumerate(labels)}
 
 
 def loss_curves(rows: Rows, palette: Mapping[str, str], first_axis: str = "rst_s") -> dict:

@@ -7,36 +7,34 @@ from typing import Any
 
 from experiments.comparison import text
 from experiments.comparison.arms import Arm
-from experiments.comparison.compare import Block, Comparison, Result
+from experiments.comparison.compare import Block, Comparison, Result, short_name
 from experiments.comparison.profile import WORST_RATIO
-from experiments.comparison.verdict import Kind
-from experiments.report import charts, series
+from experiments.report import charts, series, verdicts
 from experiments.report.page import write_page
-
-_CLASS = {Kind.GAIN: "gain", Kind.NO_GAIN: "none", Kind.LOSS: "loss", Kind.CANNOT_TELL: "open"}
 
 
 def write_comparison(path: pathlib.Path, comparison: Comparison) -> pathlib.Path:
     """Writes the page of a comparison; returns its path."""
     coverage = 100 - 100 * comparison.options.level
-    groups = [
-        {
-            "heading": f"{block.baseline.label}, {_budget(block.baseline)}",
-            "cards": [_card(block, result, coverage) for result in block.results],
-        }
+    cards = [
+        [verdicts.card(block, result, coverage) for result in block.results]
         for block in comparison.blocks
     ]
+    palette = _palette(comparison)
     blocks = [
-        _block(number, block, comparison) for number, block in enumerate(comparison.blocks, 1)
+        _block(number, block, comparison, palette)
+        for number, block in enumerate(comparison.blocks, 1)
     ]
     return write_page(
         path,
         "comparison.html",
-        title=_question(comparison),
-        asked=_asked(comparison),
-        groups=groups,
+        title=verdicts.question(comparison),
+        asked=verdicts.asked(comparison),
+        answer=verdicts.answer(comparison),
+        cards=cards,
+        matrix=verdicts.matrix(comparison, cards) if len(blocks) > 1 else None,
         blocks=blocks,
-        profile=_profile(comparison),
+        profile=_profile(comparison, palette),
         warnings=list(text.warnings(comparison)),
         not_compared=list(text.not_compared(comparison)),
         level=f"{100 * comparison.options.level:g}",
@@ -47,62 +45,18 @@ def write_comparison(path: pathlib.Path, comparison: Comparison) -> pathlib.Path
     )
 
 
-def _question(comparison: Comparison) -> str:
-    baselines = list(dict.fromkeys(block.baseline.label for block in comparison.blocks))
-    methods = list(
-        dict.fromkeys(r.method.label for block in comparison.blocks for r in block.results)
-    )
-    against = " or ".join(baselines)
-    if len(methods) == 1:
-        return f"Does {methods[0]} beat {against}?"
-    return f"Does anything beat {against}?"
+def _palette(comparison: Comparison) -> dict[str, str]:
+    """A colour for each method by its short name, the same at every budget and workload."""
+    names = {short_name(r.method.label) for block in comparison.blocks for r in block.results}
+    return charts.colours(sorted(names))
 
 
-def _asked(comparison: Comparison) -> str:
-    budgets = list(
-        dict.fromkeys(
-            f"{_budget(block.baseline)} at {block.baseline.conditions.scale} scale"
-            for block in comparison.blocks
-        )
-    )
-    return f"Each side gets the same budget: {', '.join(budgets)}."
-
-
-def _budget(arm: Arm) -> str:
-    amount, unit = arm.conditions.budget.split()
-    if unit == "s":
-        return f"{text.duration(float(amount))} of {_reference(arm)}"
-    return f"{float(amount):,.0f} {unit}"
-
-
-def _reference(arm: Arm) -> str:
-    reference = arm.conditions.reference or "an unknown reference"
-    return reference.removeprefix("here (").removesuffix(")").partition(" × ")[0]
-
-
-def _card(block: Block, result: Result, coverage: float) -> dict[str, Any]:
-    kind = result.verdict.kind
-    return {
-        "kind": _CLASS[kind],
-        "word": str(kind).capitalize(),
-        "who": f"{result.method.label} against {block.baseline.label}",
-        "where": f"{_budget(block.baseline)}, {_seeds(block, result)}",
-        "method": result.method.label,
-        "why": text.why_text(block, result, coverage),
-        "worth": text.speedup_text(block, result),
-    }
-
-
-def _seeds(block: Block, result: Result) -> str:
-    ours, theirs = len(result.method.runs), len(block.baseline.runs)
-    if result.estimate is not None and result.estimate.paired:
-        return f"{result.estimate.seeds} pairs of seeds"
-    return f"{ours} seeds" if ours == theirs else f"{ours} against {theirs} seeds"
-
-
-def _block(number: int, block: Block, comparison: Comparison) -> dict[str, Any]:
+def _block(
+    number: int, block: Block, comparison: Comparison, colours: dict[str, str]
+) -> dict[str, Any]:
     arms = [block.baseline, *(result.method for result in block.results)]
-    palette = charts.colours([arm.label for arm in arms], block.baseline.label)
+    palette = {block.baseline.label: charts.BASELINE}
+    palette |= {r.method.label: colours[short_name(r.method.label)] for r in block.results}
     curves = [row for arm in arms for row in series.loss_rows(arm.label, arm.runs)]
     times = [row for arm in arms for row in series.time_rows(arm.label, arm.runs)]
     intervals = [_interval(result) for result in block.results if result.estimate]
@@ -111,9 +65,8 @@ def _block(number: int, block: Block, comparison: Comparison) -> dict[str, Any]:
     first = block.baseline.runs[0]
     return {
         "number": number,
-        "heading": f"{block.baseline.label}, {_budget(block.baseline)}",
+        "heading": f"{block.baseline.label}, {verdicts.budget(block.baseline)}",
         "palette": palette,
-        "methods": {label: palette[label] for label in palette if label != block.baseline.label},
         "loss": charts.loss_curves(curves, palette),
         "difference": charts.differences(intervals, palette, margin) if intervals else None,
         "time": charts.time_bars(times) if times else None,
@@ -198,8 +151,8 @@ def _downstream(result: Result) -> list[tuple[str, ...]]:
             (
                 result.method.label,
                 f"{one.task}, {one.metric}",
-                f"{text.number(one.baseline, 4)} ({one.baseline_scores})",
-                f"{text.number(one.method, 4)} ({one.method_scores})",
+                f"{text.number(one.baseline, 4)} ({one.baseline_runs})",
+                f"{text.number(one.method, 4)} ({one.method_runs})",
                 text.number(one.majority, 4),
                 said,
             )
@@ -242,9 +195,9 @@ def _device(device: dict[str, Any]) -> str:
     return f"{device.get('count', '?')} × {device.get('kind', 'unknown device')}"
 
 
-def _profile(comparison: Comparison) -> dict[str, Any]:
-    names = [one.method for one in comparison.profiles]
-    palette = charts.colours(names, "baseline")
+def _profile(comparison: Comparison, colours: dict[str, str]) -> dict[str, Any]:
+    palette = {"baseline": charts.BASELINE} | colours
+    palette = {one.method: palette[one.method] for one in comparison.profiles}
     finite = [v for one in comparison.profiles for v in one.ratios.values() if math.isfinite(v)]
     end = min(max([1.25, *(1.1 * value for value in finite)]), WORST_RATIO)
     rows = [

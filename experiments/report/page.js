@@ -30,6 +30,3 @@ for (const choice of document.querySelectorAll(".switch input")) {
     }
   });
 }
-
-// A plot is as wide as the paper it is printed on.
-addEventListener("beforeprint", () => dispatchEvent(new Event("resize")));

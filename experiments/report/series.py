@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.comparison.runs import Curve, Run
+from experiments.comparison.curves import Curve
+from experiments.comparison.runs import Run
 
 Row = dict[str, Any]
 

@@ -2,8 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from experiments.benchmark_clock import traced_pairs
+from experiments.window import Window
+from models.errors import UserError
 
 
 def test_pairs_are_traced_and_untraced_windows_of_the_same_steps():
@@ -26,3 +29,16 @@ def test_pairs_are_traced_and_untraced_windows_of_the_same_steps():
         assert pair.timed.steps == 3 and pair.timed.xprof > 0
         assert pair.untraced_s > 0 and pair.timed.wall > 0
         assert pair.around_s > 0
+
+
+def test_a_trace_that_cannot_be_written_is_an_error_for_the_user(tmp_path, monkeypatch):
+    def stop_and_fail():
+        stop()
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: x.pb; No space left on device")
+
+    stop = jax.profiler.stop_trace
+    monkeypatch.setattr(jax.profiler, "stop_trace", stop_and_fail)
+    with Window(tmp_path / "trace", 1) as window:
+        window.start()
+        with pytest.raises(UserError, match=r"trace was not written \(No space left on device\)"):
+            window.stop()

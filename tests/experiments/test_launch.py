@@ -11,9 +11,9 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def launch(*arguments, **environment):
+def launch(*arguments, command="experiments.launch", **environment):
     return subprocess.run(
-        [sys.executable, "-m", "experiments.launch", *arguments],
+        [sys.executable, "-m", command, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -47,6 +47,9 @@ def launch(*arguments, **environment):
         ),
         (["--exp=dense_t5", "--set=model.vocab_size=300"], ["model.vocab_size=300", "4196"]),
         (["--exp=dense_t5", "--set=train.microbatches=7"], ["does not divide"]),
+        (["--exp=dense_t5", "--set=mesh.data=-4"], ["mesh.data=-4: must be"]),
+        (["--exp=dense_t5", "--workdir="], ["--workdir is empty"]),
+        (["--exp=dense_t5", "--import=my/claim.py"], ["Write my.claim."]),
     ],
 )
 def test_bad_input_is_one_or_two_lines_and_exit_code_2(arguments, parts):
@@ -84,8 +87,28 @@ def test_dry_run_shows_the_operative_configuration(tmp_path):
     assert shown["pruning"]["sparsity"] == 0.75
 
 
-def test_help_says_what_the_command_does():
-    shown = launch("--help")
+@pytest.mark.parametrize(
+    ("command", "own", "shared", "foreign"),
+    [
+        ("experiments.launch", ["--budget", "--scale=demo|paper", "--[no]list"], [], []),
+        ("experiments.compare", ["--margin", "[5%]"], [], ["--budget", "--list"]),
+        ("experiments.prepare", [], ["--exp", "--set"], ["--workdir"]),
+        ("experiments.calibrate", ["--save"], ["--reference"], ["--exp"]),
+        ("launch.slurm", ["--nodes"], ["--exp", "--workdir"], ["--coordinator"]),
+    ],
+)
+def test_help_shows_the_flags_that_the_command_reads(command, own, shared, foreign):
+    shown = launch("--help", command=command)
     assert shown.returncode == 0
-    assert "python -m experiments.launch --exp=NAME" in shown.stdout
-    assert "--budget" in shown.stdout
+    first, _, rest = shown.stdout.partition("\n")
+    assert f"python -m {command}" in first
+    before, _, after = rest.partition("As in python -m experiments.launch:")
+    assert all(flag in before for flag in own)
+    assert all(flag in after or flag in before for flag in shared)
+    assert not any(f"  {flag} " in rest for flag in foreign)
+
+
+def test_a_flag_that_a_command_does_not_read_is_an_error():
+    done = launch("runs", "--budget=60s", command="experiments.compare")
+    assert done.returncode == 2
+    assert done.stderr.startswith("--budget: not a flag of this command")

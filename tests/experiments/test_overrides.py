@@ -46,6 +46,7 @@ def test_value_may_hold_an_equals_sign():
         (["zzz=2"], ["no field zzz", "Known here: name, inner, maybe, limit."]),
         (["inner.width=2.5"], ["'2.5' is not a whole number"]),
         (["inner.rate=fast"], ["'fast' is not a number"]),
+        (["inner.rate=inf"], ["'inf' is not finite"]),
         (["inner.on=yes"], ["'yes' is not true or false"]),
         (["inner.rate=1", "inner.rate=2"], ["inner.rate is set twice"]),
         (["maybe.rate=1"], ["maybe is None in toy"]),

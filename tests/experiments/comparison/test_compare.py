@@ -41,6 +41,16 @@ def test_the_same_again_is_no_gain_with_enough_seeds_and_unknown_with_few():
     assert many.kind is Kind.NO_GAIN
 
 
+def test_the_baseline_against_itself_uses_every_other_seed():
+    runs = arms(Planted(), seeds=8)
+    (block,) = compare(runs, options=Options(baseline="baseline", against_itself=True)).blocks
+    (result,) = block.results
+    assert [run.seed for run in block.baseline.runs] == [0, 2, 4, 6]
+    assert [run.seed for run in result.method.runs] == [1, 3, 5, 7]
+    assert not result.estimate.paired
+    assert result.verdict.kind in (Kind.NO_GAIN, Kind.CANNOT_TELL)
+
+
 def test_two_seeds_say_nothing():
     found = verdicts(arms(Planted(), Planted(name="up", lower_by=1.0), seeds=2))["up"]
     assert found.kind is Kind.CANNOT_TELL and "3 finished seeds" in found.reason
@@ -164,6 +174,46 @@ def test_folders_of_every_kind(tmp_path):
     assert diverged and all(math.isinf(run.final_loss) for run in diverged)
 
 
+def _rewrite(name, change):
+    def damage(folder):
+        value = json.loads((folder / name).read_text())
+        change(value)
+        (folder / name).write_text(json.dumps(value))
+
+    return damage
+
+
+def _write(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (_write("config.json", b""), "damaged: config.json"),
+        (_write("config.json", b"[]"), "not a JSON object"),
+        (_write("metrics.jsonl", b'\xff\xfe\x00{}\n{"step": 1}'), "damaged: 'utf-8'"),
+        (_write("metrics.jsonl", b""), "holds no validation"),
+        (_write("metrics.jsonl", b'{"split": "validation"}'), "another version: no 'step'"),
+        (
+            _write("metrics.jsonl", b'{"step": 1, "split": "validation", "rst_s": null, "nll": 5}'),
+            "a line without reference time",
+        ),
+        (_rewrite("summary.json", lambda v: v.pop("final")), "another version: no 'final'"),
+        (_rewrite("summary.json", lambda v: v["final"].update(nll="low")), "damaged: could not"),
+        (_rewrite("summary.json", lambda v: v.update(seconds=[1])), "seconds is not an object"),
+        (_rewrite("summary.json", lambda v: v.update(sparsity={"a": 1})), "no 'by_path'"),
+        (_rewrite("config.json", lambda v: v["plan"].update(stages=[])), "it plans no step"),
+        (_rewrite("config.json", lambda v: v["experiment"].update(budget=60)), "another version"),
+        (_rewrite("config.json", lambda v: v["experiment"].update(seed="a")), "damaged: invalid"),
+    ],
+)
+def test_damaged_folders_are_left_out_with_the_reason(tmp_path, damage, reason):
+    damage(write_run(simulate(WORLD, Planted(), 0), tmp_path))
+    runs, (left_out,) = read_runs([tmp_path])
+    assert not runs and reason in left_out.reason
+
+
 def test_proxies_are_left_out(tmp_path):
     folder = write_run(simulate(WORLD, Planted(), 3), tmp_path)
     config = json.loads((folder / "config.json").read_text())
@@ -202,6 +252,23 @@ def test_downstream_scores_that_contradict_the_loss(tmp_path):
     (block,) = compare(runs, options=Options(baseline="baseline")).blocks
     (task,) = block.results[0].downstream
     assert task.found == "worse" and task.disagrees
+
+
+def test_fine_tunings_of_one_run_are_one_score_on_its_test_part(tmp_path):
+    for run in arms(Planted(), Planted(name="up"), seeds=2):
+        folder = write_run(run, tmp_path) / "downstream"
+        folder.mkdir()
+        shift = 0.1 if run.exp == "up" else 0.0
+        scores = [
+            {"task": "kind", "metric": "accuracy", "seed": seed, "last": 0.0, "test_last": share}
+            for seed, share in enumerate((0.6 + shift, 0.61 + shift, 0.62 + shift))
+        ]
+        (folder / "kind.json").write_text(json.dumps(scores))
+    runs, _ = read_runs([tmp_path])
+    (block,) = compare(runs, options=Options(baseline="baseline")).blocks
+    (task,) = block.results[0].downstream
+    assert (task.baseline, task.method) == pytest.approx((0.61, 0.71))
+    assert (task.baseline_runs, task.method_runs, task.found) == (2, 2, "too few runs")
 
 
 @pytest.mark.parametrize("text", ["5", "-1%", "0%", "x nats", ""])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.comparison import profile
-from experiments.comparison.runs import Curve
+from experiments.comparison.curves import Curve
 from models.errors import UserError
 
 
