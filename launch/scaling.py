@@ -222,10 +222,10 @@ def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
         panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         panel.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
         panel.grid(alpha=0.3)
-    for panel in panels[:2]:
-        panel.set(ylabel="predicted step, ms", yscale="log")
-        panel.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        panel.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    # Times of weak scaling lie within a decade, where a logarithmic axis would have no labels.
+    panels[0].set(ylabel="predicted step, ms", ylim=(0, None))
+    panels[1].set(ylabel="predicted step, ms", yscale="log")
+    panels[1].yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     panels[0].legend(fontsize=8, loc="center right")
     panels[1].legend(
         [Line2D([], [], ls=":", color="gray")], ["twice the chips, half the time"], fontsize=8

@@ -6,12 +6,33 @@ import numpy as np
 
 from sparsity.law.estimate import short
 from sparsity.law.figures import FIGURES
+from sparsity.law.form import Coefficients, equivalent_size
+from sparsity.law.points import Points
 from sparsity.law.profile import Profile
 
 # A coefficient is barely identified when its flat range spans more than this factor.
 _WIDE = 2.0
 # A figure hangs on a coefficient when it changes by more than this factor over the flat range.
 _MOVED = 1.5
+# A fitted multiplier this close to 1 lies at the edge of what the law can say.
+_EDGE = 0.01
+
+
+def at_edge(points: Points, coefficients: Coefficients) -> list[str]:
+    """Returns a warning where the law cannot say how little a sparse weight is worth.
+
+    With positive coefficients the form values a non-zero weight at no less than a dense one. Where
+    sparse runs are worse than dense ones of as many non-zeros, every fit and every resample ends at
+    1, with an interval of no width.
+    """
+    most = float(np.max(points.sparsity))
+    if equivalent_size(coefficients, most) > 1 + _EDGE:
+        return []
+    return [
+        "a non-zero weight comes out worth 1.00 dense ones, the least that the form can say: "
+        "sparse runs are here no better, and perhaps worse, than dense ones of as many non-zeros. "
+        "That 1.00, its interval and what is built on it are bounds, not estimates."
+    ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def _fit_one(points: Points, args: argparse.Namespace, folder: pathlib.Path | No
     from sparsity.law.bootstrap import bootstrap
     from sparsity.law.fit import errors_of, fit, recipe_for
     from sparsity.law.holdout import guesses, hold_out
-    from sparsity.law.identification import explain, weaknesses
+    from sparsity.law.identification import at_edge, explain, weaknesses
     from sparsity.law.patterns import pattern_worths
     from sparsity.law.profile import profiles
 
@@ -75,7 +75,7 @@ def _fit_one(points: Points, args: argparse.Namespace, folder: pathlib.Path | No
     fitted = fit(points, recipe)
     resamples = bootstrap(fitted, args.resamples)
     profiled = profiles(fitted, args.flat)
-    warnings = few_values(points) + guesses(points)
+    warnings = few_values(points) + guesses(points) + at_edge(points, fitted.coefficients)
     if fitted.at_bound:
         warnings.append(f"on the bound of what is allowed: {', '.join(fitted.at_bound)}.")
     if fitted.agreeing < 0.5 * recipe.starts:

@@ -55,11 +55,14 @@ class Law:
         if self.fitted is None:
             caution = PUBLISHED[self.name].caution
             return [caution] if caution else []
-        from sparsity.law.identification import explain, weaknesses
+        from sparsity.law.identification import at_edge, explain, weaknesses
         from sparsity.law.profile import profiles
 
-        return few_values(self.fitted.points) + explain(
-            weaknesses(profiles(self.fitted, FLAT)), FLAT
+        points = self.fitted.points
+        return (
+            few_values(points)
+            + at_edge(points, self.coefficients)
+            + explain(weaknesses(profiles(self.fitted, FLAT)), FLAT)
         )
 
     @property

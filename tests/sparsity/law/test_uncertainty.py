@@ -7,7 +7,7 @@ from sparsity.law.bootstrap import bootstrap, resample_weights
 from sparsity.law.estimate import Estimate, percentiles, short
 from sparsity.law.figures import FIGURES
 from sparsity.law.fit import errors_of, fit, objective_of, recipe_for
-from sparsity.law.identification import explain, weaknesses
+from sparsity.law.identification import at_edge, explain, weaknesses
 from sparsity.law.patterns import pattern_worths
 from sparsity.law.profile import profiles
 from sparsity.law.read_csv import read_csv
@@ -61,6 +61,16 @@ def test_percentiles_of_infinities():
 )  # fmt: skip
 def test_numbers_for_people(value, text):
     assert short(value) == text
+
+
+def test_sparse_runs_that_are_worse_than_dense_ones_are_said_to_be():
+    # A non-zero weight of a sparse run is worth half of a dense one, which the form cannot say.
+    given = points(LAW._replace(a_S=-10.0, b_S=1.0), noise=0.004)
+    fitted = fit(given, RECIPE)
+    (warning,) = at_edge(given, fitted.coefficients)
+    assert "bounds, not estimates" in warning
+    usual = points(noise=0.004)
+    assert at_edge(usual, fit(usual, RECIPE).coefficients) == []
 
 
 def test_profile_ends_are_where_the_refitted_objective_has_risen():
