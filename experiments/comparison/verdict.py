@@ -73,8 +73,8 @@ def decide(
     worse = _adjusted([e.p_at_least(0) if e else None for e in estimates])
     below = _adjusted([e.p_at_least(margin.loss) if e else None for e in estimates])
     above = _adjusted([e.p_at_most(-margin.loss) if e else None for e in estimates])
-    raw = [2 * min(e.p_at_most(0), e.p_at_least(0)) if e else None for e in estimates]
-    two_sided = _adjusted([None if p is None else min(p, 1.0) for p in raw])
+    # Below the level exactly where one of these two tests rejects.
+    two_sided = [min(2 * min(pair), 1.0) for pair in zip(better, worse, strict=True)]
     count = sum(e is not None for e in estimates)
     verdicts = []
     for index, (estimate, missed) in enumerate(zip(estimates, misses, strict=True)):

@@ -33,6 +33,16 @@ def test_clear_gain_and_clear_loss():
     assert found["down"].kind is Kind.LOSS
 
 
+def test_the_p_value_shown_is_that_of_the_verdict():
+    # Among many losses, ranks of two-sided and of one-sided p values differ.
+    losses = [Planted(name=f"down{i}", lower_by=-0.1) for i in range(6)]
+    for effect in (0.005, 0.01, 0.015, 0.02, 0.025, 0.03):
+        up = Planted(name="up", lower_by=effect)
+        found = verdicts(arms(Planted(), up, *losses, seeds=4), margin=parse_margin("0.0001nats"))
+        for verdict in found.values():
+            assert (verdict.p_adjusted < 0.05) == (verdict.kind in (Kind.GAIN, Kind.LOSS))
+
+
 def test_the_same_again_is_no_gain_with_enough_seeds_and_unknown_with_few():
     itself = Planted(name="itself")
     few = verdicts(arms(Planted(), itself, seeds=3), margin=parse_margin("1%"))["itself"]
