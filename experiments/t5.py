@@ -95,7 +95,7 @@ def t5_baseline(scale: str) -> Experiment:
     Command: python -m experiments.launch --exp=t5_baseline
     Hardware: demo any CPU with 2 cores; paper one accelerator with 80 GB.
     Time: demo 2 minutes; paper 24 hours of the reference device.
-    Score: demo validation loss about 4.7; the paper gives none for pre-training.
+    Score: demo validation loss about 3.9 after 24 s; the paper gives none for pre-training.
     """
     if scale == "demo":
         return Experiment(
