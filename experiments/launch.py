@@ -128,18 +128,18 @@ def main(argv: Sequence[str]) -> int:
 
 def _join_and_track() -> None:
     """Meets the other processes of the run, if there are any, and opens no device before."""
-    from experiments import distributed, tracking
+    from experiments import cluster, tracking
 
     tracking.check_trackers(_TRACK.value)
     if _TRACK.value:
         os.environ[tracking.VARIABLE] = ",".join(_TRACK.value)
-    cluster = distributed.Cluster(
+    processes = cluster.Cluster(
         coordinator=_COORDINATOR.value,
         num_processes=_NUM_PROCESSES.value,
         process_id=_PROCESS_ID.value,
         timeout_s=_JOIN_TIMEOUT_S.value,
     )
-    distributed.join(cluster, always=_CLUSTER.value)
+    cluster.join(processes, always=_CLUSTER.value)
 
 
 def _show_plan(study: Study, points: Sequence[int]) -> None:

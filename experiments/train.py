@@ -84,14 +84,19 @@ def train(
     # A checkpoint of a stage's last step is of that stage still.
     stage = plan.stage_index(max(first - 1, 0))
     program = stages.program(stage)
+    # Of every stage: they differ in the model alone.
+    rows = own_rows(program.batch_shapes)
     window_first, window_last = choose_window(
         plan, first, cfg, evaluate_at | save_at, measured=outcome.step_time is not None
     )
 
+    def due(done: int) -> bool:
+        return done % cfg.log_every_steps == 0 or done == total
+
     def report_pending() -> None:
-        """Reads the step before, while the device works on the one just given to it."""
+        """Reads the steps held, while the device works on the one just given to it."""
         done = meter.fetch()
-        if not done or (done % cfg.log_every_steps and done != total):
+        if not done or not due(done):
             return
         means = meter.means()
         means["learning_rate"] = float(
@@ -128,7 +133,7 @@ def train(
     with (
         StopRequest() as stop,
         Window(folder.profile, window_last - window_first) as window,
-        Prefetcher(batches, experiment.seed, first, rows=own_rows(program.batch_shapes)) as feed,
+        Prefetcher(batches, experiment.seed, first, rows=rows) as feed,
     ):
         clock.switch("train")
         trained_before_s = clock.seconds["train"]
@@ -142,11 +147,12 @@ def train(
                     growth = stages.growth(stage)
                 with clock.on("grow"):
                     program, state = growth.after, jax.block_until_ready(growth.run(state))
-            batch = place_batch(feed.next(), program.batch_shapes, own_rows(program.batch_shapes))
+            batch = place_batch(feed.next(), program.batch_shapes, rows)
             state, sums = program.step(
                 state, batch, step, np.float32(progress), np.float32(next_progress)
             )
-            report_pending()
+            if meter.full or due(step):
+                report_pending()
             meter.hold(done, sums)
             if done == window_first:
                 with clock.on("profile", wait_for=state):

@@ -20,10 +20,10 @@ from experiments.train import Outcome, train
 from experiments.window import StepTime
 from models.mesh import place_batch
 
-# Pairs of passes through the loop and through a bare chain, of so many steps or of a multiple.
-_PAIRS, _STEPS = 5, 10
-# A pass takes about this long, or twice that many steps.
-_PASS_S = 0.8
+# Passes through the loop, each between two through a bare chain, so that drift cancels.
+_PASSES = 7
+# A pass is a multiple of so many steps, and takes about so many seconds.
+_STEPS, _PASS_S = 10, 1.2
 
 
 def loop_overhead(program: Program, batches: Batches) -> Median:
@@ -43,7 +43,8 @@ def loop_overhead(program: Program, batches: Batches) -> Median:
         jax.block_until_ready(state)
         return time.perf_counter() - begun
 
-    steps = _STEPS if bare(_STEPS) > _PASS_S / 2 else 2 * _STEPS
+    bare(_STEPS)
+    steps = _STEPS * max(round(_PASS_S / bare(_STEPS)), 1)
     plan = Plan((Stage("train", 0.0, 1.0, 0, steps, 1.0),))
 
     def loop(folder: RunFolder) -> float:
@@ -65,12 +66,15 @@ def loop_overhead(program: Program, batches: Batches) -> Median:
         )
         return clock.seconds["train"]
 
+    added = []
     with tempfile.TemporaryDirectory() as workdir:
         folder = RunFolder(pathlib.Path(workdir), experiment)
         folder.open(force=False)
         try:
             loop(folder)  # opens its files
-            added = [loop(folder) - bare(steps) for _ in range(_PAIRS)]
+            for _ in range(_PASSES):
+                before_s, looped_s, after_s = bare(steps), loop(folder), bare(steps)
+                added.append(looped_s - (before_s + after_s) / 2)
         finally:
             folder.close()
     return median([seconds / steps for seconds in added])

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from experiments.distributed import EXIT_LOST, HEARTBEAT_S
+from experiments.cluster import HEARTBEAT_S
+from experiments.distributed import EXIT_LOST
 from experiments.run_folder import RunFolder
 from tests.launch.processes import finish, free_port, lines_of, start, start_all, wait_for_step
 

@@ -4,9 +4,14 @@ import types
 
 import pytest
 
-from experiments.methods import benchmark
+from experiments.methods import benchmark, loop_overhead
 from experiments.methods.benchmark import measure, whole_periods
 from experiments.program import compile_program
+
+
+@pytest.fixture(autouse=True)
+def short_passes(monkeypatch):
+    monkeypatch.setattr(loop_overhead, "_PASS_S", 0.1)
 
 
 def program(*periods):
