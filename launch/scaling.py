@@ -1,11 +1,13 @@
 """`python -m launch.scaling`: weak and strong scaling of step programs, from plans alone.
 
-Compiles the real training step of BERT and T5-base for a TPU v5p slice and draws the predicted step
+Compiles the real training step of BERT, T5-base and a T5 of XL size for a TPU v5p slice and draws the predicted step
 time on 8 to 4,096 chips, and where collectives start to dominate. Nothing is run.
 
-What a chip does follows from its share of the batch and of the parameters, so that larger slices
-with the same shares are not compiled: in the program of a small slice only the groups grow over
-which replicas sum. `--whole` compiles every slice itself, to check that rule.
+Where every chip has all parameters, what it does follows from its share of the batch, so that
+larger slices with the same share are not compiled: in the program of a small slice only the groups
+grow over which replicas sum. `--whole` compiles every slice itself, to check that rule. Where
+parameters are in shards the compiler chooses anew for each slice what it gathers and what it sums,
+and each is compiled.
 """
 
 import dataclasses
@@ -25,7 +27,7 @@ from models.config import T5Config
 from models.errors import UserError
 
 _OUT = flags.DEFINE_string("out", "scaling", "PNG and JSON, without the ending.")
-_ONLY = flags.DEFINE_list("models", ["bert", "t5_base"], "Models to plan; t5_xl is another.")
+_ONLY = flags.DEFINE_list("models", ["bert", "t5_base", "t5_xl"], "Models to plan.")
 _CHIPS = flags.DEFINE_list("chips", ["8", "64", "512", "4096"], "Sizes of the slice.")
 _WHOLE = flags.DEFINE_bool("whole", False, "Compiles for every slice, not for a smaller one.")
 
@@ -76,9 +78,9 @@ def at_size(experiment: Experiment, chips: int, batch_size: int) -> Experiment:
     return dataclasses.replace(experiment, train=train, mesh=mesh)
 
 
-def chips_compiled(experiment: Experiment) -> int:
-    """Chips of a small slice on which a chip has the same shares, and some repeat parameters."""
-    return 8 if experiment.mesh.data == -1 else 2 * _SHARDS
+def chips_compiled(experiment: Experiment, chips: int) -> int:
+    """Chips of the slice that tells what one chip of so many does."""
+    return 8 if experiment.mesh.data == -1 else chips
 
 
 def plan_all(
@@ -98,7 +100,7 @@ def plan_all(
                 # On fewer chips a step is that of weak scaling, many times over.
                 if kind == "strong" and not _FROM <= chips <= _ALL:
                     continue
-                small = chips if whole else chips_compiled(known[name])
+                small = chips if whole else chips_compiled(known[name], chips)
                 experiment = at_size(known[name], small, batch_size // chips * small)
                 key = f"{name}, {small} chips, batch {experiment.train.batch_size}: "
                 key += hashlib.sha256(repr(experiment).encode()).hexdigest()[:8]
@@ -152,22 +154,19 @@ def grow(
 ) -> list[dict[str, Any]]:
     """The collectives of a step on a mesh that differs from the compiled one in `data` alone.
 
-    Groups along `data`, alone or with `fsdp`, grow with it. What they sum or gather are parameters
-    and gradients, of the same size on any mesh, so that a chip sends (group − 1) / group of it.
+    Groups along `data` grow with it. What they sum are gradients, of the same size on any mesh, so
+    that a chip sends (group − 1) / group of it.
 
     Raises:
-      ValueError: a group that is made of no axes of the mesh.
+      ValueError: a group that is not made of `data`.
     """
-    data, shards = small["data"], small["fsdp"]
+    data = small["data"]
     if full["data"] == data:
         return list(collectives)
     grown = []
     for one in collectives:
         group = one["group"]
-        if one["opcode"] == "collective-permute" or group in (1, shards):
-            grown.append(one)
-            continue
-        if group not in (data, data * shards):
+        if group != data:
             raise ValueError(f"{one['opcode']} over {group} of {dict(small)}: of which axes?")
         larger = group * full["data"] // data
         ratio = (1 - 1 / larger) / (1 - 1 / group)
