@@ -48,14 +48,22 @@ def make_mesh(cfg: MeshConfig, devices: Sequence[jax.Device] | None = None) -> M
     types = (AxisType.Auto,) * len(axes)
     slices = len({getattr(device, "slice_index", 0) for device in devices})
     if slices == 1:
-        return jax.make_mesh(shape, axes, axis_types=types, devices=devices)
+        try:
+            return jax.make_mesh(shape, axes, axis_types=types, devices=devices)
+        except NotImplementedError:
+            # The torus of a TPU slice has no axes of these sizes: parts of its axes must do, whose
+            # rings are not closed.
+            grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+            return Mesh(grid, axes, axis_types=types)
     if cfg.replica % slices:
         raise UserError(
             f"mesh.replica={cfg.replica}: the devices are in {slices} slices, so that it must be "
             f"a multiple of {slices}; mesh.replica={slices} is the smallest."
         )
     within_slice = (cfg.replica // slices, *shape[1:])
-    grid = mesh_utils.create_hybrid_device_mesh(within_slice, (slices, 1, 1, 1), devices)
+    grid = mesh_utils.create_hybrid_device_mesh(
+        within_slice, (slices, 1, 1, 1), devices, allow_split_physical_axes=True
+    )
     return Mesh(grid, axes, axis_types=types)
 
 

@@ -76,6 +76,24 @@ def test_only_the_replica_axis_leaves_a_slice():
         make_mesh(MeshConfig(tensor=2), devices)
 
 
+def test_axes_that_a_torus_does_not_have_are_made_of_parts_of_its_own():
+    @dataclass(frozen=True)
+    class FakeChip(FakeDevice):
+        coords: tuple[int, int, int] = (0, 0, 0)
+        core_on_chip: int = 0
+        platform: str = "tpu"
+        device_kind: str = "TPU v5"
+
+    chips = [
+        FakeChip(id=i, process_index=0, slice_index=0, coords=(i % 4, i // 4 % 4, i // 16))
+        for i in range(64)
+    ]
+    # 8 is no product of axes of 4 x 4 x 4.
+    mesh = make_mesh(MeshConfig(data=8, fsdp=8), chips)
+    assert mesh.devices.shape == (1, 8, 8, 1)
+    assert {chip.id for chip in mesh.devices.flat} == set(range(64))
+
+
 def test_batch_lies_on_all_axes_but_tensor():
     mesh = make_mesh(MeshConfig(replica=2, data=1, fsdp=2, tensor=2))
     assert batch_sharding(mesh).shard_shape((12, 5)) == (3, 5)
