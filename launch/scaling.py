@@ -225,7 +225,7 @@ def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
     panels[0].set(ylabel="predicted step, ms", ylim=(0, None))
     panels[1].set(ylabel="predicted step, ms", yscale="log")
     panels[1].yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    panels[0].legend(fontsize=8, loc="center right")
+    panels[0].legend(fontsize=8, loc="upper right")
     panels[1].legend(
         [Line2D([], [], ls=":", color="gray")], ["twice the chips, half the time"], fontsize=8
     )
