@@ -10,9 +10,9 @@ from tests.launch.processes import ROOT, free_port
 
 pytestmark = pytest.mark.slow
 
-# Argument 1: the process; 2: the port; 3: its core. Prints seconds of many arrays, then of one.
+# Arguments: the process, the port, its core. Prints the least seconds of many arrays and of one.
 _PROCESS = """
-import os, statistics, sys, time
+import os, sys, time
 index, port, core = (int(argument) for argument in sys.argv[1:])
 os.sched_setaffinity(0, {core})
 import jax, numpy as np
@@ -30,21 +30,18 @@ def seconds(count, size):
     ]
     reduce = jax.jit(lambda arrays: [a.sum(0) for a in arrays], out_shardings=everywhere)
     taken = []
-    for _ in range(12):
+    for _ in range(40):
         begun = time.perf_counter()
         found = jax.block_until_ready(reduce(given))
         taken.append(time.perf_counter() - begun)
     assert all((np.asarray(one) == 2).all() for one in found)
-    return statistics.median(taken[1:])
+    return min(taken)
 
 print(seconds(40, 50_000), seconds(1, 2_000_000))
 """
 
 
-def test_gloo_gives_way_on_a_core_that_it_shares():
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    if len(cores) < 2:
-        pytest.skip("needs two cores")
+def seconds_of_many_and_of_one(cores):
     port = free_port()
     processes = [
         subprocess.Popen(
@@ -59,6 +56,16 @@ def test_gloo_gives_way_on_a_core_that_it_shares():
     ]
     ended = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], ended
-    many, one = (float(part) for part in ended[0][0].splitlines()[-1].split())
-    # 20 times as long where gloo's thread holds the core.
-    assert many < 6 * one, (many, one)
+    return [float(part) for part in ended[0][0].splitlines()[-1].split()]
+
+
+def test_gloo_gives_way_on_a_core_that_it_shares():
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    ratios = []
+    # At least 20 where gloo's thread holds the core, 2 where it does not, but for what else runs.
+    while not ratios or (ratios[-1] > 12 and len(ratios) < 5):
+        many, one = seconds_of_many_and_of_one(cores)
+        ratios.append(many / one)
+    assert min(ratios) < 12, ratios
