@@ -1,7 +1,8 @@
 """`python -m launch.scaling`: weak and strong scaling of step programs, from plans alone.
 
-Compiles the real training step of BERT, T5-base and a T5 of XL size for a TPU v5p slice and draws the predicted step
-time on 8 to 4,096 chips, and where collectives start to dominate. Nothing is run.
+Compiles the real training step of BERT, T5-base and a T5 of XL size for a TPU v5p slice and draws
+the predicted step time on 8 to 4,096 chips, and where collectives start to dominate. Nothing is
+run.
 
 Where every chip has all parameters, what it does follows from its share of the batch, so that
 larger slices with the same share are not compiled: in the program of a small slice only the groups
